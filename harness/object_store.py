@@ -13,6 +13,11 @@ import sys
 from pathlib import Path
 
 REGION = "us-east-1"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "key",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 
 
 class ObjectStore:
@@ -44,13 +49,7 @@ class ObjectStore:
     @property
     def environment(self) -> dict[str, str]:
         """What programs need in their environment."""
-        return {
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_ENDPOINT_URL": self._endpoint,
-            "AWS_REGION": REGION,
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
+        return {**CREDENTIALS, "AWS_ENDPOINT_URL": self._endpoint, "AWS_REGION": REGION}
 
     def bucket(self) -> str:
         """The URL of a new bucket."""

@@ -304,7 +304,7 @@ class Traffic:
 class Witness:
     """Reads an archive by its manifest again and again: nothing is ever there twice, and nothing goes away."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path | str) -> None:
         self._directory = directory
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)

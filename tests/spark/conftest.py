@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, BlockingTaps, connect
 from busbar.spark.session import open_session
+from harness.object_store import CREDENTIALS
 from harness.serving import Busbar
 from tests.spark.cluster import Cluster, cluster
 
@@ -96,6 +97,7 @@ def job_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobMaster]:
 @pytest.fixture(scope="session")
 def spark(job_master: JobMaster) -> Iterator[SparkSession]:
     # Workers are processes of their own: they find what the tests find. On a cluster they find what they were sent.
+    os.environ.update(CREDENTIALS)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
     os.environ.update(job_master.environment)
     master = job_master.address if STANDALONE else "local[2,2]"  # a task that fails is tried again

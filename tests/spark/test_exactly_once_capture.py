@@ -4,6 +4,9 @@ The whole process tree of Spark is killed: at each named point (fault_points.py)
 or somewhere on the way there. In the long campaign half of the kills are random. The broker is killed in between. Senders
 and ordinary receivers are at the queues all the time, hours are compacted as soon as they have two files, and a witness
 reads the archive by its manifest throughout.
+
+Archives in an S3 server and Delta tables have a campaign each, with few rounds beside the long campaigns: without Spark,
+tests/unit/jobs/test_archive_kills.py kills their writers at every point.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow.dataset as ds
@@ -21,8 +25,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from busbar.jobs import archive
+from busbar.jobs.archive import MESSAGES
+from busbar.jobs.archive_identity import DELTA, format_of
+from busbar.jobs.archive_location import ArchiveLocation
+from busbar.jobs.archive_writer import ArchiveWriter
+from busbar.jobs.delta_archive import delta_table
 from busbar.jobs.fault_points import VARIABLE
 from busbar.jobs.manifest import load
+from harness.object_store import ObjectStore
 from harness.serving import Busbar, config_text
 from harness.waiting import eventually
 from tests.spark.campaign import DEEP, PATIENCE, Program, Traffic, Witness, content, run_to_the_end, seed_of
@@ -31,6 +41,8 @@ from tests.spark.conftest import JobMaster
 QUEUES = {"orders": {"EnablePartitioning": True}} | ({"invoices": {}} if DEEP else {})
 POINTS = ("after-offset-log", "mid-write", "before-commit", "before-advance", "inside-compaction")
 ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (120 if DEEP else len(POINTS) + 2))
+STORE_ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (40 if DEEP else 1))
+STORE_POINTS = ("mid-write", "before-commit", "before-place", "inside-compaction", "before-replace")
 EAGER = str(Path(__file__).with_name("eager_capture.py"))
 
 
@@ -101,9 +113,52 @@ def test_the_archive_is_what_was_sent(spark: SparkSession, job_master: JobMaster
     print(f"{sum(traffic.sent.values())} messages, {len(archive.files(directory))} files")
 
 
+@pytest.mark.req("D3")
+@pytest.mark.timeout(4 * 3600 if DEEP else 1200)
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_an_archive_in_a_store_is_what_was_sent(
+    spark: SparkSession,
+    job_master: JobMaster,
+    tmp_path: Path,
+    object_store: ObjectStore,
+    table_format: str,
+) -> None:
+    seed = seed_of(f"capture in a store, {table_format}")
+    chance = random.Random(seed)
+    url = f"{object_store.bucket()}/archive"
+    ArchiveWriter.open(url, MESSAGES, table_format=table_format).close()
+    server = Busbar(tmp_path / "data", config_text(QUEUES)).start()
+    traffic = Traffic(server.connection_string, tuple(QUEUES), seed)
+    witness = Witness(url).start()
+    try:
+        traffic.start_senders()
+        for number in range(STORE_ROUNDS):
+            point = STORE_POINTS[(seed + number) % len(STORE_POINTS)] if number % 3 < 2 else None
+            each = Round(point, chance.randrange(2), broker=chance.random() < 0.25)
+            while not run_until_killed(each, server, url, tmp_path, job_master, chance):
+                print(f"round {number}: Spark fell over, once more")
+            traffic.start_receivers()
+            print(f"round {number}: {each}")
+        traffic.stop()
+        run_to_the_end(lambda: start_capture(server, url, tmp_path, job_master, "-m", "busbar", now=True))
+        witness.stop()
+    finally:
+        server.stop()
+    assert min(traffic.sent.values()) > 20 * STORE_ROUNDS
+    assert witness.looks > STORE_ROUNDS
+    columns = ["entity", "message_id", "body", "raw"]
+    check_readers(
+        traffic,
+        {
+            "Spark": of_spark(archive.read(spark, url).select(*columns)),
+            "pyarrow": archive.dataset(url).to_table(columns).to_pylist(),
+        },
+    )
+
+
 def start_capture(
     server: Busbar,
-    directory: Path,
+    directory: Path | str,
     base: Path,
     on: JobMaster,
     *program: str,
@@ -120,17 +175,25 @@ def start_capture(
     return Program(arguments, base, {**environment, **on.environment}, on.settings)
 
 
+def commits_of(directory: Path | str) -> int:
+    """How many commits an archive has; of a Delta table, its version."""
+    location = ArchiveLocation.parse(directory)
+    if format_of(location) == DELTA:
+        return int(delta_table(location).version())
+    return load(location).number
+
+
 def run_until_killed(
-    each: Round, server: Busbar, directory: Path, base: Path, on: JobMaster, chance: random.Random
+    each: Round, server: Busbar, directory: Path | str, base: Path, on: JobMaster, chance: random.Random
 ) -> bool:
     """Whether it was; if not, it fell before, see `Program.fell`."""
-    before = load(directory).number
+    before = commits_of(directory)
     point = f"{each.point}:{each.passes + 1}" if each.point else ""
     with start_capture(server, directory, base, on, EAGER, point=point) as program:
 
         def commits() -> bool:
             assert program.running or each.point or program.fell, program.said
-            return load(directory).number > before or not program.running
+            return commits_of(directory) > before or not program.running
 
         eventually(commits, "the capture commits", seconds=PATIENCE, pause=0.005)
         if each.broker:
@@ -175,6 +238,10 @@ def check_archive(spark: SparkSession, directory: Path, traffic: Traffic) -> Non
         "DuckDB by the manifest": of_duckdb(by_manifest, columns),
         "DuckDB": of_duckdb(by_listing, columns),
     }
+    check_readers(traffic, found)
+
+
+def check_readers(traffic: Traffic, found: dict[str, list[dict[str, Any]]]) -> None:
     for reader, rows in found.items():
         for queue in traffic.sent:
             mine = [row for row in rows if row["entity"] == queue]
@@ -185,10 +252,10 @@ def check_archive(spark: SparkSession, directory: Path, traffic: Traffic) -> Non
             assert got == expected, reader
 
 
-def of_spark(frame: DataFrame) -> list[dict[str, object]]:
+def of_spark(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in frame.collect()]
 
 
-def of_duckdb(relation: duckdb.DuckDBPyRelation, columns: list[str]) -> list[dict[str, object]]:
+def of_duckdb(relation: duckdb.DuckDBPyRelation, columns: list[str]) -> list[dict[str, Any]]:
     rows = relation.select(*(duckdb.ColumnExpression(name) for name in columns)).fetchall()
     return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -111,7 +111,7 @@ def replay(
 ) -> None:
     """Send the messages of SOURCE to TARGET, each once, also if the command is repeated.
 
-    SOURCE is a directory that `busbar capture` wrote, or a dead-letter queue (QUEUE/$DeadLetterQueue, or
+    SOURCE is an archive that `busbar capture` wrote, or a dead-letter queue (QUEUE/$DeadLetterQueue, or
     TOPIC/Subscriptions/NAME/$DeadLetterQueue); it stays as it is. TARGET is a queue or a topic. A TIME is 2026-01-31 or
     2026-01-31T12:00:00Z.
     """

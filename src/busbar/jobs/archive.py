@@ -23,8 +23,8 @@ Hours are UTC, those of the enqueued time (of events: of their time).
 gets its name in the view after the commit that adds it, and loses it before its data is deleted. The view never shows a
 message twice. After a crash it may lack the last batch, or an hour that was being compacted, until the next capture starts.
 
-An object store has no second names, so it has no such view: copies would double the archive, and one name for both would
-show messages twice after a crash and after a compaction.
+An object store has no second names, so it has no such view. Copies would double the archive. One name for both would show
+messages twice, after a crash and after a compaction.
 """
 
 from __future__ import annotations

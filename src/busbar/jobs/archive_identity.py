@@ -1,7 +1,7 @@
 """What an archive is: its id, the stream that it holds, and its format.
 
 A directory has them in `_archive.json`. An object store has no exclusive creation, so there they are written by each epoch
-of the manifest (object_archive.py). A Delta table has its own id, and its name tells the stream.
+of the manifest (object_archive.py). A Delta table has its own id, and its name contains the stream.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@
 
 Credentials come from the environment, as for every program of that store (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY …), or
 from the machine's own role. AWS_ENDPOINT_URL names another server with the API of S3. A query string has pyarrow's options,
-such as `?endpoint_override=localhost:9000&scheme=http`. Workers read the same environment variables as the driver.
+such as `?endpoint_override=localhost:9000&scheme=http`. Workers get the endpoint from the driver, but need credentials of
+their own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from busbar.jobs.failure_text import JobError
 
@@ -81,6 +82,16 @@ class ArchiveLocation:
     def filesystem(self) -> tuple[Any, str]:
         """The pyarrow file system of the archive, and the archive's path in it. Raises ArchiveError."""
         return _filesystem(self.text if self.is_remote else str(self.path.absolute()), self.is_remote)
+
+    @property
+    def for_workers(self) -> str:
+        """The location with the endpoint and the region that the driver has from its environment."""
+        options = self._options() if self.text.startswith("s3://") else {}
+        endpoint = _endpoint(options) if self.text.startswith("s3://") else None
+        if endpoint is None:
+            return self.text
+        options |= {"scheme": endpoint[0], "endpoint_override": endpoint[1], "region": _region(options)}
+        return f"{self.name}?{urlencode(options)}"
 
     def delta_options(self) -> dict[str, str]:
         """The options with which the `deltalake` library reaches the same store."""

@@ -30,6 +30,7 @@ from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 from busbar.jobs import archive
 from busbar.jobs.archive_filters import ArchiveFilter, microseconds, push_archive_filters
 from busbar.jobs.archive_identity import TIME_COLUMN
+from busbar.jobs.archive_location import ArchiveLocation
 from busbar.model.names import key_of
 from busbar.spark.connection import log
 from busbar.spark.pushdown import spark_pushes_filters
@@ -88,7 +89,7 @@ def archive_frame(
     """
     archive.identity(directory)
     spark.dataSource.register(ArchiveSource)
-    options = {"path": str(directory)}
+    options = {"path": ArchiveLocation.parse(directory).for_workers}
     if columns:
         options["columns"] = ",".join(columns)
     if entities:
@@ -201,7 +202,7 @@ class ArchiveReader(DataSourceReader):
     def _count(self, files: int, size: int) -> None:
         there = archive.archived(self._directory)
         figures = ScanFigures(files, len(there), size, sum(file.bytes for file in there))
-        log.info("%s: %s.", self._directory, figures)
+        log.info("%s: %s.", ArchiveLocation(self._directory).name, figures)
         if self._figures is not None:
             Path(self._figures).write_text(json.dumps(asdict(figures)), encoding="utf-8")
 

@@ -58,7 +58,7 @@ class DeltaWriter(ArchiveWriter):
 
     def stage(self, entity: str, *, compacted: bool = False) -> StagedObjects:
         stem = f"{'compacted-' if compacted else ''}{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
-        return StagedObjects(self.location.text, entity, stem)
+        return StagedObjects(self.location.for_workers, entity, stem)
 
     def progress(self, entity: str, incarnation: str, fragments: int) -> Mapping[int, int] | None:
         with self._turn:

@@ -43,6 +43,7 @@ from busbar.jobs.manifest import (
     ATTEMPTS,
     DIRECTORY,
     ArchivedFile,
+    BatchMark,
     Commit,
     Contents,
     Manifest,
@@ -86,7 +87,7 @@ class ObjectWriter(ManifestWriter):
         with self._turn:
             self._stages += 1
             stem = f"{'compacted-' if compacted else ''}{self.epoch}-{self._stages:08d}"
-        return StagedObjects(self.location.text, entity, stem, f"{FILES}/", KEPT_SUFFIX)
+        return StagedObjects(self.location.for_workers, entity, stem, f"{FILES}/", KEPT_SUFFIX)
 
     def source(self, file: ArchivedFile) -> Any:
         return self._objects.source(_data(file.path))
@@ -109,22 +110,29 @@ class ObjectWriter(ManifestWriter):
         self._confirm(location)
         return identity, manifest
 
+    def has(self, mark: BatchMark) -> bool:
+        with self._turn:
+            self._settle()
+            return super().has(mark)
+
     def _commit(self, commit: Commit) -> None:
-        if self._taken_over is not None:
-            raise self._taken_over
-        if self._in_doubt:
-            # Files that wait for this commit have names of the epoch before. They stay: only later writers delete them.
-            _, self._manifest = self._begin(self.location, self.identity.stream)
-            self._in_doubt = False
-            if commit.mark is not None and self.has(commit.mark):
-                return
-            missing = [path for path in commit.removed if path not in self.contents.files]
-            if missing:
-                raise ArchiveError(f"{missing[0]} was replaced already.")
+        self._settle()
+        gone = [path for path in commit.removed if path not in self.contents.files]
+        if gone:
+            raise ArchiveError(f"{gone[0]} was replaced already.")
         self._in_doubt = True
         self._manifest.commit(commit)
         self._confirm(self.location)
         self._in_doubt = False
+
+    def _settle(self) -> None:
+        """After a commit that was not confirmed, find out whether it counts: a new epoch decides. Files that wait for a
+        commit have names of the epoch before. They stay, because only the next writer deletes such files."""
+        if self._taken_over is not None:
+            raise self._taken_over
+        if self._in_doubt:
+            _, self._manifest = self._begin(self.location, self.identity.stream)
+            self._in_doubt = False
 
     def _confirm(self, location: ArchiveLocation) -> None:
         """Raise ArchiveTakenOver if there is a later writer: then what was written may not count."""
