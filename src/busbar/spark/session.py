@@ -85,7 +85,7 @@ def _start_java(settings: SparkConf, on_part: Callable[[str], None]) -> None:
 def register_format(session: SparkSession) -> None:
     """Register the format `busbar` for the workers of a cluster. On this machine Spark finds it by its name."""
     context = session.sparkContext
-    if context.master.startswith("local"):
+    if str(context.master).startswith("local"):
         return
     from pyspark_busbar import DefaultSource
 
@@ -110,6 +110,9 @@ COMMON: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
 }
+QUICK_START: Mapping[str, str] = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""For a session that ends soon. Java would spend more than half of its time on making code fast that runs a few times.
+Options in `spark.driver.extraJavaOptions` come later, and override these."""
 LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
