@@ -55,4 +55,5 @@ def main(directory: Path, source: str, target: str, master: str, now: bool) -> N
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4], now="--available-now" in sys.argv)
+    directory, source, target, master, *flags = sys.argv[1:]
+    main(Path(directory), source, target, master, bool(flags))

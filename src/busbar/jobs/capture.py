@@ -101,7 +101,8 @@ def capture(
                 job.add(writer, sources, secret, options or {})
         if job.stopping:
             return job.summary()
-        spark = exits.enter_context(session_of(session, "busbar capture", master, on_notice))
+        starting = session_of(session, "busbar capture", master, on_notice, ends_soon=available_now)
+        spark = exits.enter_context(starting)
         job.run(_own_settings(spark), pause, compacting, on_notice)
         return job.summary()
 

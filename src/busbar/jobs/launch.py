@@ -13,7 +13,7 @@ from busbar.jobs.interruption import JobInterrupted, rearm
 from busbar.jobs.reaching import Notice, no_notice, reach
 from busbar.spark.errors import OptionError
 from busbar.spark.secrets import Secret
-from busbar.spark.session import COMMON, open_session, register_format
+from busbar.spark.session import COMMON, QUICK_START, open_session, register_format
 
 CONNECTION_VARIABLE = "BUSBAR_CONNECTION_STRING"
 
@@ -45,9 +45,15 @@ def job_session(
 
 @contextmanager
 def session_of(
-    session: SparkSession | None, name: str, master: str | None, on_notice: Notice = no_notice
+    session: SparkSession | None,
+    name: str,
+    master: str | None,
+    on_notice: Notice = no_notice,
+    *,
+    ends_soon: bool = True,
 ) -> Iterator[SparkSession]:
-    """The given session, the active one of this process, or else one for the time of the block.
+    """The given session, the active one of this process, or else one for the time of the block. Unless it `ends_soon`, Java
+    takes the time to optimize its code.
 
     If a signal ends the block, the session is not stopped, because that takes too long: the job then ends Java itself
     (interruption.py).
@@ -56,7 +62,7 @@ def session_of(
     if there is not None:
         yield there
         return
-    made = job_session(name, master, on_notice=on_notice)
+    made = job_session(name, master, QUICK_START if ends_soon else None, on_notice)
     try:
         yield made
     except JobInterrupted:

@@ -111,6 +111,9 @@ COMMON: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
 }
+QUICK_START: Mapping[str, str] = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""For a session that ends soon. Java would spend more than half of its time on making code fast that runs a few times.
+Options in `spark.driver.extraJavaOptions` come later, and override these."""
 LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
