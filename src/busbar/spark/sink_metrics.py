@@ -1,7 +1,7 @@
 """What a stream has written with each batch, and how programs read it beside a query's progress.
 
 Spark gives a sink in Python no place in the progress of a query. So when a batch is committed, the sink writes its metrics
-into a file on the driver's disk, and `sink_progress` finds them there by the query and batch of a progress:
+into a file on the driver's disk. There `sink_progress` finds them, by the query and batch of a progress:
 
     messages      that the broker has made durable, repetitions included
     bytes         of these messages, encoded
