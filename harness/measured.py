@@ -41,6 +41,18 @@ def _unit(seed: int) -> int:
     return total
 
 
+def processor_time(process: int) -> float:
+    """Seconds that a process has spent on processors, with all its threads, including ended ones."""
+    stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    coarse = (int(stat[11]) + int(stat[12])) / 100
+    try:
+        tasks = Path(f"/proc/{process}/task").glob("*/schedstat")
+        fine = sum(int(task.read_text().split()[0]) / 1e9 for task in tasks)
+    except OSError:
+        return coarse
+    return max(fine, coarse - 0.02)
+
+
 class MeasuredServer:
     def __init__(self, busbar: Busbar, counter: Path | None) -> None:
         self.busbar = busbar
@@ -48,16 +60,7 @@ class MeasuredServer:
 
     def cpu_seconds(self) -> float:
         """CPU time of all threads, including ended ones."""
-        stat = Path(f"/proc/{self.busbar.pid}/stat").read_text().rpartition(")")[2].split()
-        coarse = (int(stat[11]) + int(stat[12])) / 100
-        try:
-            fine = sum(
-                int(task.read_text().split()[0]) / 1e9
-                for task in Path(f"/proc/{self.busbar.pid}/task").glob("*/schedstat")
-            )
-        except OSError:
-            return coarse
-        return max(fine, coarse - 0.02)
+        return processor_time(self.busbar.pid)
 
     def descriptors(self) -> int:
         """Open files and sockets."""

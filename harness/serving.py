@@ -20,7 +20,7 @@ Properties = Mapping[str, object]
 
 BROKERS = os.environ.get("BUSBAR_TEST_BROKERS", "")
 """The number of broker processes for every server without a number of its own: `make deep` repeats suites with several."""
-READY_SECONDS = 30.0
+READY_SECONDS = 120.0
 PATIENCE = {"handshake_timeout": 120_000, "token_timeout": 120_000, "first_link_timeout": 120_000}
 """Limits for servers whose clients share an event loop with tests that block it: the server must not close a client that is
 still being opened as idle."""

@@ -2,8 +2,8 @@
 
     python tools/run_suites.py             check and every suite (`make test`)
     python tools/run_suites.py check       format, lint, types, contracts only
-    python tools/run_suites.py deep        every suite with its long campaigns, some again with several broker processes,
-                                           then the mutations
+    python tools/run_suites.py deep        every suite with its long campaigns, some again with several broker processes
+                                           or on a cluster of Spark, then the mutations
     python tools/run_suites.py unit ...    the suites named
 
 Every part runs, also after a failure; the exit code is 1 if any of them failed. A suite leaves its outcomes in
@@ -50,6 +50,9 @@ class Row:
 PARALLEL = ("-n", "2")
 # A server for each module is not started twice; files begin in the order in which they are collected.
 BY_FILE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+# More than there are processors. A worker begins with a part of the files in order, and takes from the others at the end: so
+# few modules have a server on two workers, and none is idle while another has many tests left.
+WAITING = ("-n", "4", "--dist", "worksteal")
 
 SUITES = (
     Suite("unit", ("tests/unit",), PARALLEL),
@@ -69,20 +72,26 @@ SUITES = (
     Suite("conformance", ("tests/conformance",), PARALLEL),
     Suite("simulation", ("tests/simulation",), PARALLEL),
     # They wait for the SDK's own sleeps more than for the processor; each worker has a server of its own.
-    Suite("interop", ("tests/interop",), ("-n", "4")),
+    Suite("interop", ("tests/interop",), WAITING),
     Suite("console", ("tests/console",), BY_FILE),  # a browser for each worker that needs one
     Suite("spark", ("tests/spark",), BY_FILE),  # a Spark session for each worker
-    Suite("set-up", ("tests/set_up",), BY_FILE),  # environments of their own; wheels are built once
-    # Alone on the machine: they measure, kill and flood.
-    Suite("durability", ("tests/durability",)),
-    Suite("robustness", ("tests/robustness",)),
+    # Environments of their own; wheels are built once. The three files that compile begin at once.
+    Suite("set-up", ("tests/set_up",), ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")),
+    # Their servers restart, recover and wait for timeouts more than they use the processor.
+    Suite("durability", ("tests/durability",), (*WAITING, "-m", "not alone")),
+    Suite("robustness", ("tests/robustness",), (*BY_FILE, "-m", "not alone")),
+    # One after the other, with the machine to themselves: they measure, or their deadlines are short.
+    Suite("alone", ("tests/durability", "tests/robustness"), ("-m", "alone")),
 )
 
 SEVERAL_BROKERS = {"BUSBAR_TEST_BROKERS": "3"}
+# A standalone cluster of Spark. The long campaigns of kills run in the suite `spark`.
+SPARK_CLUSTER = {"BUSBAR_SPARK_MASTER": "standalone", "BUSBAR_ROUNDS": "12"}
 DEEP_SUITES = (
-    Suite("interop, brokers", ("tests/interop",), ("-n", "4"), SEVERAL_BROKERS),
+    Suite("interop, brokers", ("tests/interop",), WAITING, SEVERAL_BROKERS),
     Suite("durability, brokers", ("tests/durability",), (), SEVERAL_BROKERS),
     Suite("robustness, brokers", ("tests/robustness",), (), SEVERAL_BROKERS),
+    Suite("spark, cluster", ("tests/spark",), (), SPARK_CLUSTER),  # one cluster for the suite
 )
 
 CHECKS = (
@@ -97,12 +106,27 @@ def heading(text: str) -> None:
     print(f"\n=== {text}", flush=True)
 
 
-def run_check(name: str, command: tuple[str, ...]) -> Row:
-    heading(f"check: {name}")
+def run_checks() -> list[Row]:
+    """All checks side by side: the types take one processor for most of the time. The output comes in their order."""
     began = time.monotonic()
-    arguments = [str(BIN / command[0]), *command[1:]]
-    code = subprocess.run(arguments, cwd=ROOT, check=False).returncode
-    return Row(f"check: {name}", Counter(), time.monotonic() - began, code == 0)
+    running = [
+        subprocess.Popen(
+            [str(BIN / command[0]), *command[1:]],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for _, command in CHECKS
+    ]
+    rows = []
+    for (name, _), check in zip(CHECKS, running, strict=True):
+        heading(f"check: {name}")
+        text, _ = check.communicate()
+        print(text, end="", flush=True)
+        rows.append(Row(f"check: {name}", Counter(), time.monotonic() - began, check.returncode == 0))
+        began = time.monotonic()
+    return rows
 
 
 def other_suites() -> list[Suite]:
@@ -171,7 +195,7 @@ def main() -> int:
         shutil.rmtree(RESULTS, ignore_errors=True)
     rows: list[Row] = []
     if not chosen or "check" in chosen:
-        rows += [run_check(name, command) for name, command in CHECKS]
+        rows += run_checks()
     for suite in known:
         if everything or suite.name in chosen:
             row = run_suite(suite)

@@ -29,12 +29,9 @@ class DefaultSource(DataSource):
         return "busbar"
 
     def schema(self) -> StructType:
-        from busbar.spark.schema import schema_of, with_columns
+        from busbar.spark.read_schema import schema_of_read
 
-        several = bool(self.options.get("entities") or self.options.get("entityPattern"))
-        schema = schema_of(self.options.get("stream", ""), several)
-        columns = self.options.get("columns")
-        return schema if columns is None else with_columns(schema, columns)
+        return schema_of_read(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from busbar.spark.batch_reader import batch_reader

@@ -2,8 +2,9 @@
 
     python -m tests.durability.soak_client CONNECTION_STRING JOURNAL SEED SECONDS TIMEOUT [leak]
 
-It prints "ready" when the load has begun. At the line "stop" of its input the senders end. At the line "close" everything is
-closed. The last line that it prints is a report. With "leak" it keeps something of each message that it receives.
+It prints "ready" when the load has begun. At the line "stop" of its input the senders end, as soon as there was enough of
+each kind of load. At the line "close" everything is closed. The last line that it prints is a report. With "leak" it keeps
+something of each message that it receives.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from harness.serving import resident_bytes_of
 from tests.durability import soak_workers as workers
 from tests.durability.soak_blocking import BlockingClients
 from tests.durability.soak_journal import DELETED, ORDERS, REPLIES, Journal
-from tests.durability.soak_workers import PLAIN, SESSIONS, UNIQUE, Soak
+from tests.durability.soak_workers import CALL_SECONDS, PLAIN, SESSIONS, UNIQUE, Soak
 
 PACE = 0.04
 SAMPLES = 60
+MEASURED = (PLAIN, UNIQUE, SESSIONS, ORDERS, REPLIES)
+"""Where there must have been load, as the test checks."""
 LOOP_THREAD = "busbar-client"
 """The thread of the blocking client's event loop. It is one for the process, and stays."""
 
@@ -157,6 +160,15 @@ async def sample_memory(journal: Journal, seconds: float) -> None:
         journal.memory(time.monotonic() - began, resident_bytes_of(process), len(gc.get_objects()))
 
 
+async def until_enough(journal: Journal, seconds: float) -> None:
+    """Wait until each kind of load has done more than one thing a second: a busy machine takes longer for that."""
+    began = time.monotonic()
+    while any(journal.done[queue] <= seconds for queue in MEASURED):
+        if time.monotonic() > began + CALL_SECONDS:
+            return  # the test reports what is missing
+        await asyncio.sleep(0.05)
+
+
 def _own_process() -> int:
     return int(Path("/proc/self").readlink().name)
 
@@ -201,6 +213,7 @@ async def run(arguments: list[str]) -> None:
     sampling = asyncio.create_task(sample_memory(journal, float(seconds)))
     await commands.stop.wait()
     sampling.cancel()
+    await until_enough(journal, float(seconds))
     await clients.stop_sending()
     print("stopped", flush=True)
     await commands.close.wait()

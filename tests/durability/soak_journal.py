@@ -1,6 +1,6 @@
 """What the clients of a soak were told about each message, as lines of a file, and what must hold for it.
 
-The clients write and keep nothing, so that their memory is flat. The test reads the file at the end. Promises:
+The clients write and keep nothing but counts, so that their memory is flat. The test reads the file at the end. Promises:
 
 1. A message whose send was acknowledged is received. One whose send has an unknown outcome may be. One that was certainly
    not stored never is.
@@ -32,12 +32,15 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w")
+        self.done: Counter[str] = Counter()
+        """How many completions of each queue, and how many transactions on orders, have ended."""
         self._lock = threading.Lock()
 
-    def _write(self, *fields: object) -> None:
+    def _write(self, *fields: object, done: str = "") -> None:
         line = "\t".join(map(str, fields)) + "\n"
         with self._lock:
             self._file.write(line)
+            self.done[done] += 1
 
     def sent(self, queue: str, message: str, outcome: str) -> None:
         self._write(SENT, queue, message, outcome)
@@ -47,10 +50,10 @@ class Journal:
 
     def completed(self, queue: str, number: int) -> None:
         """Note a completion that the broker has confirmed."""
-        self._write(COMPLETED, queue, number)
+        self._write(COMPLETED, queue, number, done=queue)
 
     def discharged(self, order: str, reply: str, outcome: str) -> None:
-        self._write(DISCHARGED, order, reply, outcome)
+        self._write(DISCHARGED, order, reply, outcome, done=ORDERS)
 
     def fault(self, text: str) -> None:
         """Note what must not happen."""

@@ -23,7 +23,7 @@ ROUNDS = 2
 """The better one counts: what else the machine does can only make it worse."""
 BODY = bytes(1024)
 
-pytestmark = pytest.mark.shim("slow_processor")
+pytestmark = [pytest.mark.alone, pytest.mark.shim("slow_processor")]
 
 
 async def load(port: int) -> float:

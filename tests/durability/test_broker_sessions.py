@@ -69,8 +69,9 @@ async def sessions_of(server: Busbar, queue: str, broker: str) -> list[str]:
 
 
 async def accept(connection: LoadConnection, queue: str, session: str | None) -> Receiver:
+    """One that is held by another is refused at once. A busy machine may take its time for one that is free."""
     return await connection.receiver(
-        queue, session=session, wait=200, credit=10, decide=lambda deliveries: []
+        queue, session=session, wait=10_000, credit=10, decide=lambda deliveries: []
     )
 
 

@@ -21,7 +21,7 @@ from harness.amqp_driver import ABANDON, COMPLETE, DEAD_LETTER, DEFER, connect
 from harness.serving import Busbar, config_text
 from tests.durability.load_client import Book, Mark, Seen, Told, TormentedSender, round_of_load, seen
 
-ROUNDS = 300 if os.environ.get("BUSBAR_DEEP") == "1" else 20
+ROUNDS = 300 if os.environ.get("BUSBAR_DEEP") == "1" else 12
 SEED = int(os.environ.get("BUSBAR_KILL_SEED", str(random.randrange(1 << 32))))
 BATCH = 10
 

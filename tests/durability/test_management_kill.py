@@ -21,7 +21,7 @@ import pytest
 from harness.serving import Busbar, config_text
 from tests.interop.administration import BareHttp, entry
 
-ROUNDS = 300 if os.environ.get("BUSBAR_DEEP") == "1" else 20
+ROUNDS = 300 if os.environ.get("BUSBAR_DEEP") == "1" else 12
 SEED = int(os.environ.get("BUSBAR_KILL_SEED", str(random.randrange(1 << 32))))
 WORKERS = 3
 VERSION = "api-version=2021-05"

@@ -23,7 +23,7 @@ CLIENTS, MESSAGES, SIZE = 6, 60, 100_000
 """Of each client; together they are a dozen commits of the largest size."""
 KEYS = keys_by_fragment()
 
-pytestmark = pytest.mark.shim("slow_sync")
+pytestmark = [pytest.mark.alone, pytest.mark.shim("slow_sync")]
 
 
 def keyed(number: int) -> bytes:

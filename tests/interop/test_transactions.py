@@ -287,6 +287,23 @@ async def test_open_transactions_of_a_connection(factory: MessagingFactory) -> N
         pass
 
 
+async def test_transactions_whose_declaration_was_cancelled_do_not_stay_open(
+    factory: MessagingFactory, regular: str
+) -> None:
+    async with factory.transaction():
+        pass  # opens the link to the coordinator
+    for _ in range(150):
+        declaring = asyncio.create_task(factory.transaction().begin())
+        await asyncio.sleep(0)
+        declaring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await declaring
+    sender = await factory.sender(regular)
+    async with factory.transaction() as tx:
+        await sender.send(keyed("sent"), transaction=tx)
+    assert await peeked(factory, regular) == ["sent"]
+
+
 # ---- management
 
 

@@ -109,6 +109,7 @@ async def test_without_it_the_writes_of_one_entity_are_not_shared_either(counted
     assert syncs(counted) - before >= CLIENTS * MESSAGES
 
 
+@pytest.mark.alone
 @pytest.mark.req("B7")
 async def test_a_lone_write_waits_for_nothing_and_a_receive_neither(counted: MeasuredServer) -> None:
     """The median of a send with batched access is not near the 20 ms for which one may wait."""

@@ -91,6 +91,7 @@ def test_who_puts_no_other_token_is_asked_to_leave(server: Busbar, bystander: By
         assert 1 < time.monotonic() - began < 3
 
 
+@pytest.mark.alone
 def test_a_wait_over_http_ends_with_its_token(server: Busbar, bystander: Bystander) -> None:
     token = sas_token("http://localhost/bystander/messages", lifetime=2)
     began = time.monotonic()

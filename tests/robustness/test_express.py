@@ -83,6 +83,7 @@ async def test_messages_that_stay_are_written_together_and_once(counted: Measure
     await connection.close()
 
 
+@pytest.mark.alone
 @pytest.mark.req("B9")
 async def test_a_send_takes_no_sync_of_the_disk(counted: MeasuredServer) -> None:
     """The median of a send to an express queue is below that to a durable one."""

@@ -32,7 +32,11 @@ MANY = 100_000 if os.environ.get("BUSBAR_DEEP") else 4_000
 ID_SIZE = 64
 """As docs/security.md has it."""
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.server(QUEUES, LIMITS)]
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.server(QUEUES, LIMITS),
+]
 
 
 def long_id(number: int) -> bytes:

@@ -18,9 +18,12 @@ from harness.cycle import Cost, cycling, draining, sending
 from harness.measured import MeasuredServer, measured_server, rooms_are_compiled
 from harness.serving import BROKERS
 
-pytestmark = pytest.mark.skipif(
-    bool(BROKERS), reason="messages that go from one broker to another cost more, as docs/brokers.md says"
-)
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(
+        bool(BROKERS), reason="messages that go from one broker to another cost more, as docs/brokers.md says"
+    ),
+]
 
 ROUNDS = 5
 IN_FLIGHT = 1_000

@@ -27,9 +27,10 @@ FLOOD = 6_000
 HELLO = b"AMQP\x03\x01\x00\x00"
 
 
-pytestmark = pytest.mark.server(
-    {"q": {}, "bystander": {}}, {"handshake_timeout": 60_000, "token_timeout": 60_000}
-)
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.server({"q": {}, "bystander": {}}, {"handshake_timeout": 60_000, "token_timeout": 60_000}),
+]
 
 
 def authority(server: Busbar) -> Path:

@@ -14,9 +14,9 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD, Draft
 from busbar.model.settings import FragmentSettings
-from harness.simulated_host import JobFault
 from tests.simulation.express_book import ExpressBook, HeldLock, Place, Told
 from tests.simulation.express_world import ExpressWorld
+from tests.simulation.life import Kinds, Life
 
 DELAY = 500
 LOCK = 2_000
@@ -29,18 +29,17 @@ OUTCOMES = {
     Place.DEFERRED: [c.COMPLETE, c.ABANDON, c.DEAD_LETTER],
     Place.DEAD: [c.COMPLETE, c.ABANDON],
 }
-Kinds = list[tuple[Callable[[], None], float]]
 Locked = list[tuple[Told, HeldLock]]
 
 
-class ExpressLife:
+class ExpressLife(Life[ExpressWorld]):
     """An express queue."""
 
     topic = 0
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.random = r = Random(seed)
+        super().__init__(seed)
+        r = self.random
         self.is_express = True
         self.changes = 0
         self.tags = count(1)
@@ -49,9 +48,8 @@ class ExpressLife:
         for book in self.books.values():
             book.may_vanish = self.may_delete
         self.world = ExpressWorld(seed, self._settings(), self.books, self.topic, self._on_effect)
-        kinds = [*self.client_kinds(), *self.store_kinds(), *self.fault_kinds(r.choice([0, 0.3, 1, 1, 3]))]
-        self.kinds = [kind for kind, _ in kinds]
-        self.weights = [weight * r.choice([0.3, 1, 1, 3]) for _, weight in kinds]
+        faults = self.fault_kinds(r.choice([0, 0.3, 1, 1, 3]))
+        self.add_kinds([*self.client_kinds(), *self.store_kinds(), *faults], r)
 
     def make_books(self) -> list[ExpressBook]:
         return [ExpressBook(QUEUE)]
@@ -87,32 +85,11 @@ class ExpressLife:
 
     # ---- living ----
 
-    def live(self, steps: int) -> None:
-        try:
-            for _ in range(steps):
-                self.step()
-            self.end()
-        except Exception as error:
-            error.add_note("\n".join([f"{type(self).__name__}, seed {self.seed}", *self.world.trace.last()]))
-            raise
-
-    def step(self) -> None:
-        """Outages end sooner or later."""
-        if not self.world.host.is_serving and self.random.random() < 0.5:
-            self.recover()
-        else:
-            self.random.choices(self.kinds, self.weights)[0]()
-
     def recover(self) -> None:
-        world, r = self.world, self.random
-        if r.random() < 0.2:
-            world.bring_online()
-        elif world.host.thread:
-            world.work(r.choice([None] * 9 + list(JobFault)))
-        elif world.host.has_turn:
-            world.turn()
-        elif world.host.wake_at:
-            world.pass_time(max(1, world.host.wake_at - world.now))
+        if self.random.random() >= 0.2:
+            self.go_on()
+        elif self.world.host.lifecycle.is_offline:
+            self.world.bring_online()
 
     def end(self) -> None:
         world = self.world
@@ -322,26 +299,6 @@ class ExpressLife:
     def time_passes(self) -> None:
         self.world.pass_time(self.random.choice([1, 20, 100, 700]))
 
-    def turn(self) -> None:
-        self.world.turn()
-
     def work(self) -> None:
         self.world.turn()
         self.world.work()
-
-    def fail(self) -> None:
-        self.world.turn()
-        self.world.work(self.random.choice(list(JobFault)))
-
-    def hang(self) -> None:
-        self.world.turn()
-        self.world.hang()
-
-    def take_offline(self) -> None:
-        self.world.take_offline()
-
-    def crash(self) -> None:
-        self.world.crash(self.random.random() < 0.5)
-
-    def restart(self) -> None:
-        self.world.restart()

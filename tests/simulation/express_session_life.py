@@ -9,7 +9,8 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE
 from tests.simulation.express_book import ExpressBook
-from tests.simulation.express_life import QUEUE, SESSION_CONSUMERS, ExpressLife, Kinds
+from tests.simulation.express_life import QUEUE, SESSION_CONSUMERS, ExpressLife
+from tests.simulation.life import Kinds
 
 SESSIONS = ("a", "b", "c")
 

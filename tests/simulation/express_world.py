@@ -1,16 +1,14 @@
-"""A store with express entities in virtual time: the real host, faults, and a book of what the clients of each were told.
+"""A store with express entities in virtual time (hosted_world.py), and a book of what the clients of each were told.
 
-The store, its faults and the end of the process are here; clients are in express_life.py. Every request is answered once, or
-the process has ended. An unanswered request may have been carried out or not.
+Faults and the end of the process are here; clients are in express_life.py. Every request is answered once, or the process
+has ended. An unanswered request may have been carried out or not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 from random import Random
 from typing import cast
-from uuid import UUID
 
 from busbar.broker.commit_loop import EXPRESS_PAUSE
 from busbar.broker.fragment_loading import DurableState
@@ -20,18 +18,14 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import SCHEDULED
 from busbar.model.settings import FragmentSettings
-from busbar.rules.selection import RuleCompiler
 from harness.checked_fragment import CheckedFragment
-from harness.memory_place import MemoryPlace
-from harness.memory_store import Disk
 from harness.observed_machine import MachineObserver
-from harness.simulated_host import JobFault, SimulatedHost
+from harness.simulated_host import JobFault
 from tests.simulation.express_book import ExpressBook, tag_of
+from tests.simulation.hosted_world import ROUNDS, HostedWorld
 from tests.simulation.small_bounds import small_bounds
 from tests.simulation.trace import Trace
 
-START = 1_000_000
-ROUNDS = 1_000
 Answered = Callable[[e.Effect | None], None]
 """Called with the answer, or with None: the process has ended before."""
 
@@ -54,7 +48,9 @@ class _NoModel:
     def undone(self, effects: list[e.Effect]) -> None: ...
 
 
-class ExpressWorld:
+class ExpressWorld(HostedWorld):
+    fragment_class = ExpressFragment
+
     def __init__(
         self,
         seed: int,
@@ -64,39 +60,22 @@ class ExpressWorld:
         on_effect: Callable[[e.Effect], None],
     ) -> None:
         """`topic` is the fragment of a topic (0: there is none). `on_effect` gets the effects that answer no request."""
-        self.seed = seed
-        self.now = START
-        self.trace = Trace()
+        super().__init__(seed)
         self.settings = settings
         self.books = books
         self.topic = topic
-        self.place = MemoryPlace(lambda: Disk(fragment_class=ExpressFragment))
-        self.crashes = self.restarts = self.faults = self.quiet_checks = 0
-        self.host: SimulatedHost
+        self.crashes = self.restarts = self.faults = 0
         self._on_effect = on_effect
         self._asked: dict[int, Answered] = {}
-        self._nonces = count(100)
-        self._requests = count(1)
-        ids = Random(f"uuids of {seed}")
-        self._rules = RuleCompiler(lambda: UUID(int=ids.getrandbits(128)))
         self._trouble_at = 0
         self.start(is_new=True)
 
     # ---- the process ----
 
-    def start(self, is_new: bool = False) -> None:
-        self.host = SimulatedHost(
-            self.place,
-            self.settings,
-            lambda: self.now,
-            lambda: next(self._nonces),
-            self._rules,
-            self._bounds,
-            self,
-        )
-        self.host.open(is_new=is_new)
+    def fragment_settings(self) -> dict[int, FragmentSettings]:
+        return self.settings
 
-    def _bounds(self, fragment: int) -> Bounds:
+    def bounds(self, fragment: int) -> Bounds:
         bounds = small_bounds(self.seed + fragment)
         bounds.unwritten_messages = Random(self.seed).choice([3, 10, 1_000])
         return bounds
@@ -151,11 +130,6 @@ class ExpressWorld:
         self._asked[request] = answered
         self.submit(command_of(request))
 
-    def submit(self, command: c.Command) -> None:
-        self.trace.add("submit", command)
-        self.host.submit([command])
-        self.check()
-
     def change(self, settings: dict[int, FragmentSettings]) -> None:
         self.trace.add(f"express delays {[int(one.express_ms) for one in settings.values()]}")
         self.settings = {**self.settings, **settings}
@@ -170,55 +144,17 @@ class ExpressWorld:
         self.host.fire()
         self.check()
 
-    def turn(self) -> None:
-        if self.host.has_turn:
-            self.trace.add("turn")
-            self.host.turn()
-            self.check()
-
-    def work(self, fault: JobFault | None = None) -> None:
-        if self.host.thread:
-            self.trace.add(f"{self.host.thread[0]}: {fault.name if fault else 'done'}")
-            self.faults += fault is not None
-            if fault is not None and fault is not JobFault.FULL:
-                self._outcome_unknown()
-            self.host.work(fault)
-            self.check()
-
-    def hang(self) -> None:
-        if self.host.can_hang:
-            self.trace.add(f"{self.host.thread[0]}: hangs")
+    def fails(self, fault: JobFault | None) -> None:
+        self.faults += fault is not None
+        if fault is not JobFault.FULL:
             self._outcome_unknown()
-            self.host.hang()
-            self.check()
-
-    def take_offline(self) -> None:
-        self.trace.add("taken offline")
-        self.host.take_offline()
-        self.check()
-
-    def bring_online(self) -> None:
-        if self.host.lifecycle.is_offline:
-            self.trace.add("brought online")
-            self.host.bring_online()
-            self.check()
-
-    def drain(self) -> None:
-        """Until nothing is under way. No time passes."""
-        for _ in range(ROUNDS):
-            if self.host.thread:
-                self.work()
-            elif self.host.has_turn:
-                self.turn()
-            else:
-                return
-        raise AssertionError("the host never comes to rest")
 
     def rest(self) -> None:
         """Without further faults, until the store is served, and nothing is under way or due."""
-        self.bring_online()
+        if self.host.lifecycle.is_offline:
+            self.bring_online()
         for _ in range(ROUNDS):
-            self.drain()
+            self.drain(ends_hangs=True)
             if self.host.is_serving and self.host.is_idle and not self.host.refuses_sends and not self._asked:
                 return
             self.pass_time(50)

@@ -9,31 +9,99 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Generic, TypeVar
 
 from harness.simulated_host import JobFault
+from tests.simulation.hosted_world import HostedWorld
 from tests.simulation.store_world import StoreWorld
 
 LOCK = 50
 Kinds = list[tuple[Callable[[], None], float]]
+W = TypeVar("W", bound=HostedWorld)
 
 
-class StoreLife:
-    """Faults and time. Subclasses add clients."""
+class Life(Generic[W]):
+    """Steps of several kinds, some of them likelier than others, until the end."""
 
-    def __init__(self, seed: int, world: StoreWorld) -> None:
+    world: W
+
+    def __init__(self, seed: int, faults: str = "") -> None:
+        """`faults` names the generator of faults, if it is another one than that of all else."""
         self.seed = seed
-        self.world = world
         self.random = Random(seed)
-        self.faults = Random(f"faults of {seed}")
-        often = self.faults.choice([0, 0.3, 1, 1, 3])
-        self.has_outages = often > 0
-        kinds = [*self.store_kinds(), *self.outage_kinds(often)]
-        self.kinds = [kind for kind, _ in kinds]
-        self.weights = [weight * self.faults.choice([0.3, 1, 1, 3]) for _, weight in kinds]
+        self.faults = Random(faults) if faults else self.random
+        self.kinds: list[Callable[[], None]] = []
+        self.weights: list[float] = []
 
     def add_kinds(self, kinds: Kinds, r: Random) -> None:
         self.kinds += [kind for kind, _ in kinds]
         self.weights += [weight * r.choice([0.3, 1, 1, 3]) for _, weight in kinds]
+
+    def live(self, steps: int) -> None:
+        try:
+            for _ in range(steps):
+                self.step()
+            self.end()
+        except Exception as error:
+            error.add_note("\n".join([f"{type(self).__name__}, seed {self.seed}", *self.world.trace.last()]))
+            raise
+
+    def step(self) -> None:
+        """Outages end sooner or later."""
+        if not self.world.host.is_serving and self.faults.random() < 0.5:
+            self.recover()
+        else:
+            self.random.choices(self.kinds, self.weights)[0]()
+
+    def recover(self) -> None:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        raise NotImplementedError
+
+    def go_on(self) -> bool:
+        """What the host waits for comes next, if there is something."""
+        world = self.world
+        if world.host.thread:
+            world.work(self.faults.choice([None] * 9 + list(JobFault)))
+        elif world.host.has_turn:
+            world.turn()
+        elif world.host.wake_at:
+            world.pass_time(max(1, world.host.wake_at - world.now))
+        else:
+            return False
+        return True
+
+    def turn(self) -> None:
+        self.world.turn()
+
+    def fail(self) -> None:
+        self.world.turn()
+        self.world.work(self.faults.choice(list(JobFault)))
+
+    def crash(self) -> None:
+        self.world.crash(self.random.random() < 0.5)
+
+    def restart(self) -> None:
+        self.world.restart()
+
+    def hang(self) -> None:
+        self.world.turn()
+        self.world.hang()
+
+    def take_offline(self) -> None:
+        self.world.take_offline()
+
+
+class StoreLife(Life[StoreWorld]):
+    """Faults and time. Subclasses add clients."""
+
+    def __init__(self, seed: int, world: StoreWorld) -> None:
+        super().__init__(seed, faults=f"faults of {seed}")
+        self.world = world
+        often = self.faults.choice([0, 0.3, 1, 1, 3])
+        self.has_outages = often > 0
+        self.add_kinds([*self.store_kinds(), *self.outage_kinds(often)], self.faults)
 
     def store_kinds(self) -> Kinds:
         return [
@@ -56,23 +124,9 @@ class StoreLife:
             (self.other_owner, 0.4 * often),
         ]
 
-    def live(self, steps: int) -> None:
-        try:
-            for _ in range(steps):
-                self.step()
-            self.end()
-        except Exception as error:
-            error.add_note("\n".join([f"{type(self).__name__}, seed {self.seed}", *self.world.trace.last()]))
-            raise
-
     def step(self) -> None:
-        """Outages end sooner or later."""
-        world, r = self.world, self.faults
-        world.leaves_reads = r.random() < 0.2
-        if not world.host.is_serving and r.random() < 0.5:
-            self.recover()
-        else:
-            self.random.choices(self.kinds, self.weights)[0]()
+        self.world.leaves_reads = self.faults.random() < 0.2
+        super().step()
 
     def recover(self) -> None:
         world, r = self.world, self.faults
@@ -82,13 +136,7 @@ class StoreLife:
             self.end_fault()
         elif self.has_outages and r.random() < 0.1:
             self.other_owner()
-        elif world.host.thread:
-            world.work(r.choice([None] * 9 + list(JobFault)))
-        elif world.host.has_turn:
-            world.turn()
-        elif world.host.wake_at:
-            world.pass_time(max(1, world.host.wake_at - world.now))
-        else:
+        elif not self.go_on():
             self.end_fault()
 
     def end_fault(self) -> None:
@@ -113,7 +161,7 @@ class StoreLife:
         world.drain()
         world.check()
 
-    # ---- time, turns and work ----
+    # ---- time and work ----
 
     def time_passes(self) -> None:
         ms = self.random.choice([1, 5, 25, LOCK, 200])
@@ -121,30 +169,10 @@ class StoreLife:
             ms = 1_000
         self.world.pass_time(ms, fire=self.random.random() < 0.7)
 
-    def turn(self) -> None:
-        self.world.turn()
-
     def work(self) -> None:
         self.world.work()
 
-    def fail(self) -> None:
-        self.world.turn()
-        self.world.work(self.faults.choice(list(JobFault)))
-
-    def crash(self) -> None:
-        self.world.crash(self.random.random() < 0.5)
-
-    def restart(self) -> None:
-        self.world.restart()
-
     # ---- outages ----
-
-    def hang(self) -> None:
-        self.world.turn()
-        self.world.hang()
-
-    def take_offline(self) -> None:
-        self.world.take_offline()
 
     def refuse_opening(self) -> None:
         self.world.refuse_opening()

@@ -1,8 +1,6 @@
-"""One store and its host in virtual time, clients, and faults; a checker for each fragment follows with a model.
+"""One store and its host in virtual time (hosted_world.py), clients, and faults; a checker for each fragment with a model.
 
-The host is the real one (harness/simulated_host.py): commit loop, lifecycle, loading of fragments. The world says when a
-turn is taken, when the store's thread works, what fails, and when the process ends. Checkers (queue_checker.py and those
-made of it) follow their machine at once; snapshots say where they go back to.
+Checkers (queue_checker.py and those made of it) follow their machine at once; snapshots say where they go back to.
 
 What holds for every fragment is checked here: each request is answered exactly once, and what was refused for certain was
 never made.
@@ -12,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from random import Random
 from typing import Protocol
-from uuid import UUID
 
 from busbar.broker.fragment_loading import DurableState
 from busbar.fragment.bounds import Bounds
@@ -24,16 +20,10 @@ from busbar.model import effects as e
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import StoreError
-from harness.checked_fragment import CheckedFragment
-from harness.memory_place import MemoryPlace
-from harness.memory_store import Disk
 from harness.observed_machine import MachineObserver
-from harness.simulated_host import JobFault, SimulatedHost
+from tests.simulation.hosted_world import ROUNDS, HostedWorld
 from tests.simulation.small_bounds import small_bounds
-from tests.simulation.trace import Trace
 
-START = 1_000_000
-ROUNDS = 1_000
 ACTS_ON_READS = (c.ReceiveDeferred, c.Purge, c.Peek, c.ListSessions)
 """Commands that come before the ends of locks."""
 
@@ -64,14 +54,10 @@ class Checker(MachineObserver, Protocol):
         """The machine says that nothing is to be done at once."""
 
 
-class StoreWorld:
+class StoreWorld(HostedWorld):
     def __init__(self, seed: int = 0, rules: type[RuleCompiler] = RuleCompiler) -> None:
-        self.seed = seed
-        self.now = START
-        self.trace = Trace()
-        self.place = MemoryPlace(lambda: Disk(fragment_class=CheckedFragment))
+        super().__init__(seed, rules)
         self.checkers: dict[int, Checker] = {}
-        self.host: SimulatedHost
         self.unanswered: dict[int, c.Command] = {}
         self.certainly_refused: set[int] = set()
         self.made: set[int] = set()
@@ -81,32 +67,16 @@ class StoreWorld:
         self.slow_reads = False
         self.leaves_reads = False
         """Commands that need a read wait for the thread; otherwise it works at once."""
-        self.quiet_checks = 0
         self._read_times = Random(f"reads of {seed}")
-        self._nonces = count(100)
-        self._requests = count(1)
-        ids = Random(f"uuids of {seed}")
-        self._rules = rules(lambda: UUID(int=ids.getrandbits(128)))
-        self._recreated = False
 
     # ---- processes ----
 
     def start(self, *, is_new: bool = False) -> None:
-        """A process with a host for the store."""
-        self.host = self._new_host()
-        self.host.open(is_new=is_new)
+        super().start(is_new=is_new)
         self.fire()
 
-    def _new_host(self) -> SimulatedHost:
-        return SimulatedHost(
-            self.place,
-            {fragment: checker.settings for fragment, checker in self.checkers.items()},
-            lambda: self.now,
-            lambda: next(self._nonces),
-            self._rules,
-            self.bounds,
-            self,
-        )
+    def fragment_settings(self) -> dict[int, FragmentSettings]:
+        return {fragment: checker.settings for fragment, checker in self.checkers.items()}
 
     def bounds(self, fragment: int) -> Bounds:
         return small_bounds(self.seed + fragment - 1)
@@ -175,18 +145,13 @@ class StoreWorld:
             command.request = next(self._requests)
             self.unanswered[int(command.request)] = command
 
-    def submit(self, command: c.Command) -> None:
-        self.trace.add("submit", command)
-        self.host.submit([command])
-        self._after_input()
-
     def change(self, fragment: int, settings: FragmentSettings) -> None:
         self.trace.add(f"settings of {fragment}", settings)
         self.checkers[fragment].settings = settings
         self.host.change_fragments({fragment: settings})
-        self._after_input()
+        self.after_input()
 
-    def _after_input(self) -> None:
+    def after_input(self) -> None:
         if not self.leaves_reads:
             self.finish_reads()
         self.check()
@@ -205,24 +170,7 @@ class StoreWorld:
         if 0 < self.host.wake_at <= self.now:
             self.trace.add("timer")
             self.host.fire()
-            self._after_input()
-
-    def turn(self) -> None:
-        self.trace.add("turn")
-        self.host.turn()
-        self.check()
-
-    def work(self, fault: JobFault | None = None) -> None:
-        if self.host.thread:
-            self.trace.add(f"{self.host.thread[0]}: {fault.name if fault else 'done'}")
-            self.host.work(fault)
-            self.check()
-
-    def hang(self) -> None:
-        if self.host.can_hang:
-            self.trace.add(f"{self.host.thread[0]}: hangs")
-            self.host.hang()
-            self.check()
+            self.after_input()
 
     def _waiting(self) -> list[c.Command]:
         """Commands that wait for a read."""
@@ -241,28 +189,7 @@ class StoreWorld:
             self.work()
         raise AssertionError("a read never ends")
 
-    def drain(self) -> None:
-        """Until nothing is under way."""
-        for _ in range(ROUNDS):
-            if self.host.thread and not self.host.hangs:
-                self.work()
-            elif self.host.has_turn:
-                self.turn()
-            else:
-                return
-        raise AssertionError("the host never comes to rest")
-
     # ---- outages ----
-
-    def take_offline(self) -> None:
-        self.trace.add("taken offline")
-        self.host.take_offline()
-        self.check()
-
-    def bring_online(self) -> None:
-        self.trace.add("brought online")
-        self.host.bring_online()
-        self.check()
 
     def reset(self) -> None:
         """If the numbers of the fragments are not known, they go on from the time, which none has reached by counting."""

@@ -1,9 +1,13 @@
-"""One Spark session for each test process, on two cores and the loopback interface; a real server for each module."""
+"""One Spark session for each test process, on two cores and the loopback interface; a real server for each module.
+
+With BUSBAR_SPARK_MASTER=standalone the session, and the jobs that tests start, are on a standalone cluster (cluster.py).
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,9 @@ from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, BlockingTaps, connect
 from busbar.spark.session import open_session
 from harness.serving import Busbar
+from tests.spark.cluster import Cluster, cluster
 
+STANDALONE = os.environ.get("BUSBAR_SPARK_MASTER") == "standalone"
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 VARIABLE = "BUSBAR_TEST_CONNECTION"
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -37,6 +43,14 @@ LONGEST_FIRST = (
     "test_cluster.py",
 )
 
+NOT_STANDALONE = {
+    "test_cluster.py": "it starts a cluster of its own, in every suite",
+    "test_pages.py": "the pages show sessions on this machine",
+    "test_session.py": "it is about sessions on this machine",
+    "test_sessionised.py": "the sample opens a session on this machine; pipeline_program.py runs its code on a cluster",
+    "test_tutorial.py": "the tutorial shows sessions on this machine",
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first, so that no process is left with one of them alone. A JVM and its workers start slowly on
@@ -47,15 +61,46 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(300))
+        if STANDALONE and item.path.parent == here and item.path.name in NOT_STANDALONE:
+            item.add_marker(pytest.mark.skip(reason=NOT_STANDALONE[item.path.name]))
+
+
+@dataclass(frozen=True, slots=True)
+class JobMaster:
+    """Where the jobs run that tests start as programs: the address for `--master`, and what a driver there needs."""
+
+    address: str = "local[2]"
+    environment: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, running: Cluster) -> JobMaster:
+        return cls(running.address, running.environment, running.settings)
+
+    def variables(self, directory: Path) -> dict[str, str]:
+        """The environment of a program that gets its settings from a file in a directory."""
+        file = directory / "cluster.conf"
+        file.write_text("".join(f"{name} {value}\n" for name, value in self.settings.items()))
+        return {"PYSPARK_SUBMIT_ARGS": f"--properties-file {file} pyspark-shell", **self.environment}
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    # Workers are processes of their own: they find what the tests find.
+def job_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobMaster]:
+    if not STANDALONE:
+        yield JobMaster(settings={"spark.driver.extraJavaOptions": QUICK_JAVA})
+        return
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=2, cores=4) as running:
+        yield JobMaster.of(running)
+
+
+@pytest.fixture(scope="session")
+def spark(job_master: JobMaster) -> Iterator[SparkSession]:
+    # Workers are processes of their own: they find what the tests find. On a cluster they find what they were sent.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
-    session = open_session(
-        "busbar-tests", master="local[2,2]", config=FAST
-    )  # a task that fails is tried again
+    os.environ.update(job_master.environment)
+    master = job_master.address if STANDALONE else "local[2,2]"  # a task that fails is tried again
+    config = FAST | job_master.settings | ({"spark.task.maxFailures": "2"} if STANDALONE else {})
+    session = open_session("busbar-tests", master=master, config=config)
     yield session
     session.stop()
 

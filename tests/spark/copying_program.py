@@ -1,6 +1,6 @@
 """A program as a user writes it: a stream of messages, copied to another queue by our sink and to Parquet by Spark's own.
 
-    copying_program.py DIRECTORY SOURCE TARGET [--available-now]
+    copying_program.py DIRECTORY SOURCE TARGET MASTER [--available-now]
 
 Every start has other partitions and another order of rows: a batch that is repeated does not look like its first attempt.
 """
@@ -14,13 +14,13 @@ from pathlib import Path
 from pyspark.sql import functions as F
 
 from busbar.spark import attach
-from busbar.spark.session import local_session
+from busbar.spark.session import open_session
 
 CONNECTION = {"connectionStringEnv": "BUSBAR_CONNECTION_STRING"}
 
 
-def main(directory: Path, source: str, target: str, now: bool) -> None:
-    spark = local_session("copying", cores=2)
+def main(directory: Path, source: str, target: str, master: str, now: bool) -> None:
+    spark = open_session("copying", master=master)
     attach(spark, **CONNECTION)
     options = {
         **CONNECTION,
@@ -55,4 +55,4 @@ def main(directory: Path, source: str, target: str, now: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "--available-now" in sys.argv)
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4], now="--available-now" in sys.argv)

@@ -22,7 +22,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from busbar.jobs import archive
-from busbar.jobs.archive import CHECKPOINTS
+from busbar.jobs.archive_identity import CHECKPOINTS
 from busbar.jobs.capture import CaptureFailed, Summary, capture
 from busbar.jobs.manifest import ArchiveError
 from busbar.jobs.progress import BatchProgress
@@ -30,7 +30,7 @@ from busbar.spark.errors import SourceError
 from busbar.spark.secrets import Secret
 from harness.waiting import eventually
 from tests.spark.campaign import members
-from tests.spark.conftest import SOURCES, Namespace
+from tests.spark.conftest import SOURCES, JobMaster, Namespace
 
 pytestmark = pytest.mark.timeout(600)  # a bound for what hangs: a machine that is busy takes minutes
 PATIENCE = 280.0
@@ -204,11 +204,12 @@ def archive_has(directory: Path, count: int) -> bool:
 
 
 @contextmanager
-def running_command(namespace: Namespace, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def running_command(namespace: Namespace, on: JobMaster, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "busbar", "capture", *arguments, "--master", "local[2]"],
+        [sys.executable, "-m", "busbar", "capture", *arguments, "--master", on.address],
         env={
             **os.environ,
+            **on.variables(namespace.secret.parent),
             "PYTHONPATH": str(SOURCES),
             "BUSBAR_CONNECTION_STRING": namespace.server.connection_string,
         },
@@ -236,16 +237,20 @@ def command_lines(session: int) -> str:
 
 
 @pytest.mark.req("D3")
-def test_the_command_goes_on_and_ends_well(namespace: Namespace, queue: str, tmp_path: Path) -> None:
+def test_the_command_goes_on_and_ends_well(
+    namespace: Namespace, queue: str, tmp_path: Path, job_master: JobMaster
+) -> None:
     output = tmp_path / "archive"
     namespace.send(queue, numbered(0, 50))
-    with running_command(namespace, queue, "--output", str(output), "--available-now") as first:
+    with running_command(namespace, job_master, queue, "--output", str(output), "--available-now") as first:
         said, errors = first.communicate(timeout=PATIENCE)
     assert first.returncode == 0, errors
     assert said == f"{queue}: 50 captured\n"
     assert f"{queue}: batch 0, 50 in" in errors
     namespace.send(queue, numbered(50, 80))
-    with running_command(namespace, queue, "--output", str(output), "--interval", "200ms") as second:
+    with running_command(
+        namespace, job_master, queue, "--output", str(output), "--interval", "200ms"
+    ) as second:
         eventually(lambda: archive_has(output, 80) or second.poll() is not None, seconds=PATIENCE)
         arguments = command_lines(second.pid)
         namespace.send(queue, numbered(80, 90))

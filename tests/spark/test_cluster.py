@@ -1,76 +1,32 @@
-"""The jobs on a Spark cluster, unchanged: a master and two workers, as processes. What they write down, and the command
-lines of all their processes, show no secret."""
+"""The jobs on a Spark cluster, unchanged: a master and two workers, as processes that share no code (cluster.py). What they
+write down, and the command lines of all their processes, show no secret."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-import pyspark
 import pytest
 
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, connect
 from busbar.jobs import archive, capture
 from busbar.message.decoded import DecodedMessage
-from busbar.spark.session import prepare_environment
 from harness.serving import Properties, serving
-from harness.waiting import eventually
 from tests.spark import pipeline_program
-from tests.spark.campaign import PATIENCE, Program
+from tests.spark.campaign import Program
+from tests.spark.cluster import SPARK_SUBMIT, Cluster, cluster
 from tests.spark.conftest import Namespace
+from tests.spark.worker_environment import listed_packages, make_environment, pack
 
 MESSAGES = 600
 SESSIONS = [f"order {number}" for number in range(5)]
 STEPS = [f"step {number}" for number in range(12)]
-DAEMONS = {
-    "SPARK_DAEMON_MEMORY": "256m",
-    "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
-}
-SPARK_CLASS, SPARK_SUBMIT = (
-    str(Path(pyspark.__file__).parent / "bin" / name) for name in ("spark-class", "spark-submit")
-)
-
-
-@contextmanager
-def cluster(directory: Path, workers: int) -> Iterator[str]:
-    """A cluster of workers with a core each; its address. The directory gets the workers' logs."""
-    prepare_environment()
-    with ExitStack() as programs:
-        master = programs.enter_context(daemon(directory, "master.Master"))
-        found: re.Match[str] | None = None
-
-        def listens() -> bool:
-            nonlocal found
-            assert master.running, master.said
-            found = re.search(r"spark://127\.0\.0\.1:\d+", master.said)
-            return found is not None
-
-        eventually(listens, "the master listens", seconds=PATIENCE, pause=0.005)
-        assert found is not None
-        address = found.group(0)
-        for number in range(workers):
-            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"worker{number}")]
-            programs.enter_context(daemon(directory, "worker.Worker", *size, address))
-        eventually(
-            lambda: master.said.count("Registering worker") == workers,
-            "the workers are there",
-            seconds=PATIENCE,
-            pause=0.005,
-        )
-        yield address
-
-
-def daemon(directory: Path, name: str, *arguments: str) -> Program:
-    command = [SPARK_CLASS, f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--port", "0"]
-    return Program([*command, "--webui-port", "0", *arguments], directory, DAEMONS)
 
 
 class Pipeline:
@@ -119,6 +75,36 @@ class Pipeline:
 pytestmark = pytest.mark.server(Pipeline.QUEUES)
 
 
+WORKER = """
+import importlib.util, sys
+import busbar.jobs.capture, busbar.jobs.parquet_files, busbar.jobs.replay_task, busbar.spark.sink
+from pyspark_busbar import DefaultSource
+
+for options in ({"entity": "orders"}, {"entityPattern": "o*"}):
+    source = DefaultSource({"connectionStringFile": sys.argv[1], **options})
+    reader = source.reader(source.schema())
+    print(sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)))
+print([name for name in sys.argv[2:] if importlib.util.find_spec(name)], busbar.__file__)
+"""
+OF_THE_SERVER = ("aiohttp", "cryptography", "defusedxml", "lark", "msgspec", "rich", "typer", "uvloop")
+
+
+@pytest.mark.req("D7")
+def test_a_worker_needs_the_packages_that_the_page_lists(namespace: Namespace, tmp_path: Path) -> None:
+    """It has them, and Busbar in one file: nothing of a server, and nothing else."""
+    always, sometimes = listed_packages()
+    assert not set(always) & set(sometimes)
+    python = make_environment(tmp_path / "environment", always)
+    package = pack(tmp_path / "busbar.zip")
+    namespace.send("orders", [b"a", b"b", b"c"])
+    command = [str(python), "-c", WORKER, str(namespace.secret), *OF_THE_SERVER]
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(package)}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:3] == ["3", "3", f"[] {package}/busbar/__init__.py"]
+
+
 @pytest.mark.req("D7")
 @pytest.mark.deep  # what it is made of runs embedded in other tests
 def test_the_program_runs_embedded(namespace: Namespace, tmp_path: Path) -> None:
@@ -139,11 +125,20 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
         secret.write_text(server.connection_string)
         pipeline = Pipeline(factory, MESSAGES)
         sent = pipeline.sent
-        with CommandLines() as watched, cluster(tmp_path, 2) as master:
-            submit = [SPARK_SUBMIT, "--master", master, "--properties-file", str(tmp_path / "spark.conf")]
+        with CommandLines() as watched, cluster(tmp_path, 2) as running:
+            settings = ["--properties-file", str(tmp_path / "spark.conf")]
+            submit = [
+                SPARK_SUBMIT,
+                "--master",
+                running.address,
+                *settings,
+                "--py-files",
+                str(running.package),
+            ]
             # Once submitted, with a file that every node has; once by the command, which sends it with what workers run.
             captured = run(
                 tmp_path,
+                running,
                 submit,
                 [capture.__file__, "orders", "--output", str(tmp_path / "archive"), "--available-now"],
                 ["--connection-file", str(secret)],
@@ -151,11 +146,13 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
             assert f"orders: {MESSAGES} captured" in captured
             replayed = run(
                 tmp_path,
+                running,
                 [sys.executable, "-m", "busbar", "replay", str(tmp_path / "archive"), "again"],
-                ["--ids", "message", "--master", master, "-o", "json"],
+                ["--ids", "message", "--master", running.address, "-o", "json"],
                 BUSBAR_CONNECTION_STRING=server.connection_string,
             )
-            run(tmp_path, submit, [pipeline_program.__file__, str(secret), str(tmp_path / "checkpoint")])
+            program = [pipeline_program.__file__, str(secret), str(tmp_path / "checkpoint")]
+            run(tmp_path, running, submit, program)
         report = json.loads(replayed[replayed.index("{\n") :])
         assert (report["found"], report["sent"], report["refused"]) == (MESSAGES, MESSAGES, 0)
         rows = archive.dataset(tmp_path / "archive").to_table(["message_id", "body"]).to_pylist()
@@ -163,7 +160,10 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
         copies = [(str(message.message_id), message.data or b"") for message in pipeline.taken("again")]
         assert len(copies) == MESSAGES and dict(copies) == sent
         pipeline.check()
-    assert any(watched.seen) and not [line for line in watched.seen if server.key in line]
+    tasks = [line for line, place in watched.places.items() if place.startswith(f"{tmp_path}/worker")]
+    pythons = {line.split()[0] for line in tasks if "-m pyspark.daemon pyspark.worker" in line}
+    assert pythons == {str(running.python)}, "workers have a Python of their own"
+    assert watched.places and not [line for line in watched.places if server.key in line]
     for number in range(2):
         assert list((tmp_path / f"worker{number}").glob("app-*/*/stderr")), "a worker had nothing to do"
     logs = [*tmp_path.glob("*.log"), *tmp_path.glob("worker*/**/std*")]
@@ -173,15 +173,17 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
         assert server.key not in log.read_text(errors="replace"), log
 
 
-def run(directory: Path, *command: list[str], **environment: str) -> str:
+def run(directory: Path, on: Cluster, *command: list[str], **environment: str) -> str:
     events = directory / "events"
     events.mkdir(exist_ok=True)
-    logged = {
+    settings = {
+        **on.settings,
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": str(events),
     }
-    with Program([word for part in command for word in part], directory, environment, logged) as program:
+    words = [word for part in command for word in part]
+    with Program(words, directory, {**on.environment, **environment}, settings) as program:
         return program.wait()
 
 
@@ -189,7 +191,8 @@ class CommandLines:
     """Looks at the command lines that have to do with Spark as long as it is open."""
 
     def __init__(self) -> None:
-        self.seen: set[str] = set()
+        self.places: dict[str, str] = {}
+        """The directory of each process, by its command line."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -206,7 +209,8 @@ class CommandLines:
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
                     line = path.read_text(errors="replace").replace("\0", " ")
+                    place = os.readlink(path.with_name("cwd"))
                 except OSError:
                     continue  # it has ended
                 if "spark" in line:
-                    self.seen.add(line)
+                    self.places[line] = place

@@ -1,9 +1,9 @@
 """`busbar capture` under `kill -9`: the archive is what was sent, once, whatever died when.
 
-The whole process tree of Spark is killed: half of the times at a named point (fault_points.py), each of them at least once,
-half of the times at random: in its work, or somewhere on the way there. The broker is killed in between. Senders and
-ordinary receivers are at the queues all the time, hours are compacted as soon as they have two files, and a witness reads
-the archive by its manifest throughout.
+The whole process tree of Spark is killed: at each named point (fault_points.py) at least once, and at random: in its work,
+or somewhere on the way there. In the long campaign half of the kills are random. The broker is killed in between. Senders
+and ordinary receivers are at the queues all the time, hours are compacted as soon as they have two files, and a witness
+reads the archive by its manifest throughout.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from busbar.jobs.manifest import load
 from harness.serving import Busbar, config_text
 from harness.waiting import eventually
 from tests.spark.campaign import DEEP, PATIENCE, Program, Traffic, Witness, content, run_to_the_end, seed_of
+from tests.spark.conftest import JobMaster
 
 QUEUES = {"orders": {"EnablePartitioning": True}} | ({"invoices": {}} if DEEP else {})
 POINTS = ("after-offset-log", "mid-write", "before-commit", "before-advance", "inside-compaction")
-ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (120 if DEEP else 2 * len(POINTS)))
+ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (120 if DEEP else len(POINTS) + 2))
 EAGER = str(Path(__file__).with_name("eager_capture.py"))
 
 
@@ -48,10 +49,10 @@ class Round:
 
 
 def plan(chance: random.Random) -> list[Round]:
-    """Half named, half random; every point about as often as the others."""
+    """Each point about as often as the others; half of the rounds are random, or what the points leave."""
     points = list(POINTS)
     chance.shuffle(points)
-    named = [points[number % len(points)] for number in range(ROUNDS // 2)]
+    named = [points[number % len(points)] for number in range(max(ROUNDS // 2, len(points)))]
     rounds = [Round(point, chance.randrange(3), chance.random() < 0.25) for point in named]
     count = ROUNDS - len(rounds)
     others = [Round(None, 0, chance.random() < 0.5, early=number % 2 == 0) for number in range(count)]
@@ -66,7 +67,7 @@ def plan(chance: random.Random) -> list[Round]:
 
 @pytest.mark.req("D3")
 @pytest.mark.timeout(4 * 3600 if DEEP else 1800)
-def test_the_archive_is_what_was_sent(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_archive_is_what_was_sent(spark: SparkSession, job_master: JobMaster, tmp_path: Path) -> None:
     seed = seed_of("capture")
     chance = random.Random(seed)
     directory = tmp_path / "archive"
@@ -79,16 +80,18 @@ def test_the_archive_is_what_was_sent(spark: SparkSession, tmp_path: Path) -> No
         for number, each in enumerate(plan(chance)):
             began = time.monotonic()
             if each.early:
-                kill_early(max(lives), each, server, directory, tmp_path, chance)
+                kill_early(max(lives), each, server, directory, tmp_path, job_master, chance)
             else:
-                while not run_until_killed(each, server, directory, tmp_path, chance):
+                while not run_until_killed(each, server, directory, tmp_path, job_master, chance):
                     print(f"round {number}: Spark fell over, once more")
                 lives.append(time.monotonic() - began)
             traffic.start_receivers()
             print(f"round {number}: {each}, {time.monotonic() - began:.1f} s")
         traffic.stop()
         # The command as it is, to the end of what is there.
-        run_to_the_end(lambda: start_capture(server, directory, tmp_path, "-m", "busbar", now=True))
+        run_to_the_end(
+            lambda: start_capture(server, directory, tmp_path, job_master, "-m", "busbar", now=True)
+        )
         witness.stop()
     finally:
         server.stop()
@@ -99,22 +102,31 @@ def test_the_archive_is_what_was_sent(spark: SparkSession, tmp_path: Path) -> No
 
 
 def start_capture(
-    server: Busbar, directory: Path, base: Path, *program: str, now: bool = False, point: str = ""
+    server: Busbar,
+    directory: Path,
+    base: Path,
+    on: JobMaster,
+    *program: str,
+    now: bool = False,
+    point: str = "",
 ) -> Program:
     arguments = [sys.executable, *program, "capture", *QUEUES, "--output", str(directory)]
+    arguments += ["--master", on.address]
     arguments += ["--available-now"] if now else ["--interval", "200ms"]
     arguments.append("--verbose")  # what `Program.fell` looks for is in the log of Spark
     environment = {"BUSBAR_CONNECTION_STRING": server.connection_string} | (
         {VARIABLE: point} if point else {}
     )
-    return Program(arguments, base, environment)
+    return Program(arguments, base, {**environment, **on.environment}, on.settings)
 
 
-def run_until_killed(each: Round, server: Busbar, directory: Path, base: Path, chance: random.Random) -> bool:
+def run_until_killed(
+    each: Round, server: Busbar, directory: Path, base: Path, on: JobMaster, chance: random.Random
+) -> bool:
     """Whether it was; if not, it fell before, see `Program.fell`."""
     before = load(directory).number
     point = f"{each.point}:{each.passes + 1}" if each.point else ""
-    with start_capture(server, directory, base, EAGER, point=point) as program:
+    with start_capture(server, directory, base, on, EAGER, point=point) as program:
 
         def commits() -> bool:
             assert program.running or each.point or program.fell, program.said
@@ -134,10 +146,16 @@ def run_until_killed(each: Round, server: Busbar, directory: Path, base: Path, c
 
 
 def kill_early(
-    life: float, each: Round, server: Busbar, directory: Path, base: Path, chance: random.Random
+    life: float,
+    each: Round,
+    server: Busbar,
+    directory: Path,
+    base: Path,
+    on: JobMaster,
+    chance: random.Random,
 ) -> None:
     """At any time of a life that lasts as long as others did."""
-    with start_capture(server, directory, base, EAGER):
+    with start_capture(server, directory, base, on, EAGER):
         time.sleep(life * chance.random())
         if each.broker:
             server.kill()

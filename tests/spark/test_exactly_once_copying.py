@@ -20,16 +20,17 @@ from pyspark.sql import DataFrame, SparkSession
 from harness.serving import Busbar, config_text
 from harness.waiting import eventually
 from tests.spark.campaign import DEEP, PATIENCE, Content, Program, Traffic, content, run_to_the_end, seed_of
+from tests.spark.conftest import JobMaster
 
 SOURCE, TARGET = "orders", "copies"
-ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (80 if DEEP else 3))
+ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (80 if DEEP else 2))
 PROGRAM = str(Path(__file__).with_name("copying_program.py"))
 WIDE = {"EnablePartitioning": True}
 
 
 @pytest.mark.req("D1", "D2")
 @pytest.mark.timeout(4 * 3600 if DEEP else 1800)
-def test_all_that_was_sent_is_copied_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_all_that_was_sent_is_copied_once(spark: SparkSession, job_master: JobMaster, tmp_path: Path) -> None:
     seed = seed_of("copying")
     chance = random.Random(seed)
     server = Busbar(tmp_path / "data", config_text({SOURCE: WIDE, TARGET: WIDE})).start()
@@ -41,14 +42,14 @@ def test_all_that_was_sent_is_copied_once(spark: SparkSession, tmp_path: Path) -
             amid, broker = number % 2 == 0, chance.random() < 0.5 or number == 1
             killed = False
             while not killed:
-                with start(server, tmp_path) as program:
+                with start(server, tmp_path, job_master) as program:
                     killed = run_for_a_while(
                         program, tmp_path, chance, amid=amid, server=server if broker else None
                     )
             traffic.start_receivers()
             print(f"round {number}: {amid=} {broker=}, {time.monotonic() - began:.1f} s")
         traffic.stop()
-        run_to_the_end(lambda: start(server, tmp_path, "--available-now"))
+        run_to_the_end(lambda: start(server, tmp_path, job_master, "--available-now"))
         secret = tmp_path / "connection"
         secret.write_text(server.connection_string)
         options = {"connectionStringFile": str(secret), "entity": TARGET}
@@ -64,11 +65,17 @@ def test_all_that_was_sent_is_copied_once(spark: SparkSession, tmp_path: Path) -
     print(f"{expected.total()} messages")
 
 
-def start(server: Busbar, directory: Path, *arguments: str) -> Program:
-    environment = {"BUSBAR_CONNECTION_STRING": server.connection_string}
-    return Program(
-        [sys.executable, PROGRAM, str(directory), SOURCE, TARGET, *arguments], directory, environment
-    )
+def start(server: Busbar, directory: Path, on: JobMaster, *arguments: str) -> Program:
+    environment = {"BUSBAR_CONNECTION_STRING": server.connection_string, **on.environment}
+    command = [sys.executable, PROGRAM, str(directory), SOURCE, TARGET, on.address, *arguments]
+    settings = {**on.settings, **worker_variables(environment)}
+    return Program(command, directory, environment, settings)
+
+
+def worker_variables(environment: dict[str, str]) -> dict[str, str]:
+    """The connection string for workers that do not inherit the environment of the driver."""
+    name = "BUSBAR_CONNECTION_STRING"
+    return {f"spark.executorEnv.{name}": environment[name]}
 
 
 def run_for_a_while(

@@ -18,7 +18,7 @@ from busbar.client import OutgoingMessage, encode
 from busbar.jobs.capture import capture
 from busbar.jobs.replay import ReplayProgress, ReplayReport, main, replay
 from busbar.jobs.replay_source import ReplayError
-from tests.spark.conftest import SOURCES, Namespace
+from tests.spark.conftest import SOURCES, JobMaster, Namespace
 from tests.spark.letters import bury, decoded, make, numbered, take
 
 COUNT = 2400
@@ -172,7 +172,11 @@ def test_a_dead_letter_queue_is_replayed_and_stays(namespace: Namespace, queue: 
 @pytest.mark.req("D4")
 @pytest.mark.timeout(300)
 def test_a_kill_in_the_middle_and_a_second_run_make_each_message_once(
-    namespace: Namespace, queue: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    namespace: Namespace,
+    queue: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    job_master: JobMaster,
 ) -> None:
     target = f"{queue}-target"
     make(namespace, target)
@@ -183,11 +187,12 @@ def test_a_kill_in_the_middle_and_a_second_run_make_each_message_once(
     command = [sys.executable, "-m", "busbar", "replay", str(tmp_path / "parquet"), target, "-o", "json"]
     environment = {
         **os.environ,
+        **job_master.variables(tmp_path),
         "PYTHONPATH": str(SOURCES),
         "BUSBAR_CONNECTION_STRING": namespace.server.connection_string,
     }
     process = subprocess.Popen(
-        [*command, "--master", "local[2]", "--rate", "120"],
+        [*command, "--master", job_master.address, "--rate", "120"],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -555,8 +555,10 @@ class Session:
             ids = [first]
         else:
             ids = take(self.order, first, last)
+        found = False
         for id in ids:
             sent = unsettled.get(id)
+            found = found or sent is not None
             if sent is None or (sent.disposed and self._wire.server):
                 continue
             sent.disposed = True
@@ -564,7 +566,7 @@ class Session:
                 del unsettled[id]
                 sent.link.unsettled -= 1
             sent.link.on_disposed(id, sent.tag, settled, outcome)
-        if outcome is not None and outcome.txn is not None and not settled and self._wire.server:
+        if not (found or settled) and outcome is not None and outcome.txn is not None and self._wire.server:
             known = [id for id in known_ids(first, last, unsettled) if id in unsettled]
             if not known and serial_distance(first, last) >= 0:
                 self._wire.events.append(SettledDisposed(self, first, last, outcome.txn))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,10 +14,19 @@ from busbar.cli.replay import ConnectionFile, Master, connection_for
 
 THEN = "the same command continues there"
 Entities = Annotated[list[str], typer.Argument(metavar="ENTITY...", show_default=False)]
-Archive = Annotated[Path, typer.Option("--output", metavar="DIR", help="The archive.", show_default=False)]
+Archive = Annotated[
+    str,
+    typer.Option(
+        "--output", metavar="ARCHIVE", help="A directory, or a URL (s3, gs, abfss, hdfs).", show_default=False
+    ),
+]
 EventArchive = Annotated[
-    Path | None,
-    typer.Option("--events", metavar="DIR", help="A second archive, for what happens to messages."),
+    str | None,
+    typer.Option("--events", metavar="ARCHIVE", help="A second archive, for what happens to messages."),
+]
+ArchiveFormat = Annotated[
+    Literal["parquet", "delta"] | None,
+    typer.Option("--format", help="The format of a new archive: Parquet files, or a Delta table."),
 ]
 AvailableNow = Annotated[bool, typer.Option("--available-now", help="Capture what is there now, and end.")]
 Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="How often files are written.")]
@@ -36,6 +44,7 @@ def add_capture_command(app: typer.Typer) -> None:
             "busbar capture orders invoices --output /data/all --available-now",
             "busbar capture orders --output /data/orders --interval 1m",
             "busbar capture orders --output /data/orders --events /data/orders-events",
+            "busbar capture orders --output s3://bucket/orders --format delta",
             "busbar capture events/Subscriptions/audit --output /data/audit",
             "busbar capture orders --output /data/orders --master spark://spark:7077 "
             "--connection-file /etc/busbar",
@@ -48,6 +57,7 @@ def capture(
     entities: Entities,
     output: Archive,
     events: EventArchive = None,
+    table_format: ArchiveFormat = None,
     available_now: AvailableNow = False,
     interval: Interval = "10s",
     master: Master = None,
@@ -79,6 +89,7 @@ def capture(
                 output,
                 connection=secret,
                 events=events,
+                table_format=table_format,
                 available_now=available_now,
                 interval=interval,
                 master=master,

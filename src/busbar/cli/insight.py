@@ -30,8 +30,8 @@ class Goal(StrEnum):
 
 Entities = Annotated[list[str] | None, typer.Argument(metavar="ENTITY", show_default=False)]
 Archives = Annotated[
-    list[Path] | None,
-    typer.Option("--archive", metavar="DIR", help="Captured messages, or events; may be given again."),
+    list[str] | None,
+    typer.Option("--archive", metavar="ARCHIVE", help="Captured messages, or events; may be given again."),
 ]
 ReportFile = Annotated[
     Path | None,

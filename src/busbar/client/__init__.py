@@ -5,27 +5,9 @@ Start with `MessagingFactory`. `busbar.client.blocking` has the same for code th
 
 from __future__ import annotations
 
-from busbar.client.administration import AdministrationClient
-from busbar.client.administration_properties import (
-    UNLIMITED,
-    NamespaceInfo,
-    QueueProperties,
-    QueueRuntimeProperties,
-    SharedAccessAuthorizationRule,
-    SubscriptionProperties,
-    SubscriptionRuntimeProperties,
-    TopicProperties,
-    TopicRuntimeProperties,
-)
-from busbar.client.administration_rules import (
-    CorrelationRuleFilter,
-    FalseRuleFilter,
-    RuleProperties,
-    SqlRuleAction,
-    SqlRuleFilter,
-    TrueRuleFilter,
-)
-from busbar.client.blocking_administration import BlockingAdministrationClient
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from busbar.client.connection_string import Endpoint, parse_connection_string
 from busbar.client.entity_clients import QueueClient, SubscriptionClient, TopicClient
 from busbar.client.errors import (
@@ -72,6 +54,29 @@ from busbar.client.tap_selection import TapSelection
 from busbar.client.taps import EVENTS, MESSAGES, Ends, FragmentTap, Page, Taps, TapView
 from busbar.client.transactions import ClientTransaction
 from busbar.model.entities import EntityStatus
+
+if TYPE_CHECKING:
+    from busbar.client.administration import AdministrationClient
+    from busbar.client.administration_properties import (
+        UNLIMITED,
+        NamespaceInfo,
+        QueueProperties,
+        QueueRuntimeProperties,
+        SharedAccessAuthorizationRule,
+        SubscriptionProperties,
+        SubscriptionRuntimeProperties,
+        TopicProperties,
+        TopicRuntimeProperties,
+    )
+    from busbar.client.administration_rules import (
+        CorrelationRuleFilter,
+        FalseRuleFilter,
+        RuleProperties,
+        SqlRuleAction,
+        SqlRuleFilter,
+        TrueRuleFilter,
+    )
+    from busbar.client.blocking_administration import BlockingAdministrationClient
 
 __all__ = [
     "EVENTS",
@@ -152,3 +157,36 @@ __all__ = [
     "encode",
     "parse_connection_string",
 ]
+
+_ADMINISTRATION = {
+    "administration": ("AdministrationClient",),
+    "administration_properties": (
+        "UNLIMITED",
+        "NamespaceInfo",
+        "QueueProperties",
+        "QueueRuntimeProperties",
+        "SharedAccessAuthorizationRule",
+        "SubscriptionProperties",
+        "SubscriptionRuntimeProperties",
+        "TopicProperties",
+        "TopicRuntimeProperties",
+    ),
+    "administration_rules": (
+        "CorrelationRuleFilter",
+        "FalseRuleFilter",
+        "RuleProperties",
+        "SqlRuleAction",
+        "SqlRuleFilter",
+        "TrueRuleFilter",
+    ),
+    "blocking_administration": ("BlockingAdministrationClient",),
+}
+_MODULES = {name: module for module, names in _ADMINISTRATION.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Load what administers entities when it is used: most programs, and all processes of Spark, only send and receive."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"busbar.client.{module}"), name)

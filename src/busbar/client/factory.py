@@ -14,7 +14,7 @@ import asyncio
 import ssl
 import uuid
 from pathlib import Path
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from busbar.client.connection import ClientConnection
 from busbar.client.connection_string import parse_connection_string
@@ -82,6 +82,7 @@ class MessagingFactory:
         self._clients: WeakSet[MessageSender | MessageReceiver | QueueClient] = WeakSet()
         self._processors: WeakSet[Processor | SessionProcessor] = WeakSet()
         self._lock = asyncio.Lock()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closed = False
 
     @classmethod
@@ -143,7 +144,7 @@ class MessagingFactory:
         connection = await self.connection_for(entity)
         node = self._nodes.get(address)
         if node is None or node.error is not None:
-            async with self._lock:
+            async with self._opening(address):
                 node = self._nodes.get(address)
                 if node is None or node.error is not None:
                     node = await RequestNode.open(connection, address, self.operation_timeout)
@@ -159,7 +160,7 @@ class MessagingFactory:
             via is not None or self._tokens.is_empty
         ):  # a transaction is declared by a client that has put some token
             await self._tokens.grant(via or self.endpoint.entity_path)
-        async with self._lock:
+        async with self._opening(f"coordinator {via or ''}"):
             coordinator = self._coordinators.get(via)
             if (
                 coordinator is None
@@ -170,6 +171,10 @@ class MessagingFactory:
                 if connection is self._connection:
                     self._coordinators[via] = coordinator
             return coordinator
+
+    def _opening(self, what: str) -> asyncio.Lock:
+        """Held while a link for requests is opened. One that the broker is slow to answer holds up no others."""
+        return self._locks.setdefault(what, asyncio.Lock())
 
     # ---- what is made here -----------------------------------------------------------------------
 

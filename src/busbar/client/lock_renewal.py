@@ -11,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 import time
 from collections.abc import Awaitable, Callable
 
 from busbar.client.errors import BusbarClientError, LockLost
+
+_log = logging.getLogger(__name__)
 
 SOON_SECONDS = 0.5
 """Locks that are due so soon after the first are renewed with it."""
@@ -100,7 +103,11 @@ class LockRenewal:
             pause = 0.0
         except LockLost:
             lock.is_over = True
-        except BusbarClientError:
+        except (
+            Exception
+        ) as error:  # also a fault of this library: it must not end the renewal of all other locks
+            if not isinstance(error, BusbarClientError):
+                _log.exception("a lock could not be renewed")
             pause = PAUSE_SECONDS
             if lock.locked_until / 1000 <= self._clock():
                 lock.is_over = True

@@ -5,7 +5,7 @@
    the error is passed to `on_error`. A handler may settle its message itself; then nothing more is done with it.
 3. Locks are renewed while handlers run, for `max_lock_renewal_duration` seconds of each.
 4. `close` receives no more, waits for the handlers that run, and releases what was prefetched.
-5. Errors of the connection are passed to `on_error`, and the processor goes on with growing pauses.
+5. Errors of the connection, and all others, are passed to `on_error`, and the processor goes on with growing pauses.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class MessageLoops(ABC):
             try:
                 await self.step()
                 pause = 0.0
-            except BusbarClientError as error:
+            except Exception as error:
                 await report(self.settings, error)
                 pause = min(max(0.1, 2 * pause), LONGEST_PAUSE)
                 await asyncio.sleep(pause)

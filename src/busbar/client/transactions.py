@@ -80,12 +80,9 @@ class CoordinatorEnd(LinkEnd):
         """The outcome of a request. Raises ConnectionLost, OperationTimeout, or why the link ended."""
         if self.error is not None:
             raise self.error
-        self._asked += 1
-        tag = self._asked.to_bytes(8, "big")
         answer: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+        tag = self._send(payload)
         self._waiting[tag] = answer
-        self.link.deliver([tag], [payload], False)
-        self.connection.touch()
         try:
             async with asyncio.timeout(timeout):
                 outcome = await answer
@@ -97,11 +94,21 @@ class CoordinatorEnd(LinkEnd):
             raise BusbarClientError("The coordinator settled a request without an outcome.")
         return outcome
 
+    def _send(self, payload: bytes) -> bytes:
+        """Send a request. Returns the tag that its answer has."""
+        self._asked += 1
+        tag = self._asked.to_bytes(8, "big")
+        self.link.deliver([tag], [payload], False)
+        self.connection.touch()
+        return tag
+
     def disposed(self, ids: list[int], tags: list[bytes], outcome: Outcome | None) -> None:
         for tag in tags:
             answer = self._waiting.get(tag)
             if answer is not None and not answer.done():
                 answer.set_result(outcome)
+            elif outcome is not None and outcome.code == DECLARED and outcome.txn:
+                self._send(discharge_message(outcome.txn, True))  # the call that declared it has ended
 
     def ended(self, error: BusbarClientError) -> None:
         self.error = error

@@ -1,13 +1,13 @@
 """Archives: what `busbar capture` writes, and how it is read.
 
-    read(spark, directory)     a DataFrame
-    dataset(directory)         a pyarrow dataset, without a Spark session
-    files(directory)           the paths, for everything else that reads Parquet
+    read(spark, archive)     a DataFrame
+    dataset(archive)         a pyarrow dataset, without a Spark session
+    files(archive)           the paths or URLs, for everything else that reads Parquet
 
-These use the manifest (manifest.py) and return every message once at every moment, also while a capture writes or compacts.
-The listed files stay readable for the grace period of compaction (an hour).
+These use the manifest (manifest.py), or the log of a Delta table. They return every message once at every moment, also
+while a capture writes or compacts. The listed files stay readable for the grace period of compaction (an hour).
 
-An archive is a directory:
+An archive is a directory, or a URL of an object store (archive_location.py; object_archive.py has its layout):
 
     entity=…/date=…/hour=…/*.parquet    for readers that list files
     _files/entity=…/date=…/hour=…/*.pq  the same files under names that readers by the manifest use
@@ -22,126 +22,123 @@ Hours are UTC, those of the enqueued time (of events: of their time).
 `_files` is the archive. The tree beside it is a view of it, made of second names (hard links) of the same files. So a file
 gets its name in the view after the commit that adds it, and loses it before its data is deleted. The view never shows a
 message twice. After a crash it may lack the last batch, or an hour that was being compacted, until the next capture starts.
+
+An object store has no second names, so it has no such view: copies would double the archive, and one name for both would
+show messages twice after a crash and after a compaction.
 """
 
 from __future__ import annotations
 
-import json
-import uuid
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-from busbar.jobs import durable_files
-from busbar.jobs.manifest import ArchivedFile, ArchiveError, load
+from busbar.jobs.archive_identity import (
+    DELTA,
+    EVENTS,
+    FILES,
+    KEPT_SUFFIX,
+    MESSAGES,
+    SHOWN_SUFFIX,
+    ArchiveIdentity,
+    format_of,
+    identity,
+)
+from busbar.jobs.archive_location import ArchiveError, ArchiveLocation
+from busbar.jobs.manifest import ArchivedFile, load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FILES = "_files"
-STAGING = "_staging"
-CHECKPOINTS = "_checkpoints"
-IDENTITY = "_archive.json"
-KEPT_SUFFIX = ".pq"
-SHOWN_SUFFIX = ".parquet"
-
-MESSAGES = "messages"
-EVENTS = "events"
-TIME_COLUMN = {MESSAGES: "enqueued_time", EVENTS: "time"}
-VERSION = 1
-
-__all__ = ["EVENTS", "MESSAGES", "ArchiveError", "ArchiveIdentity", "dataset", "files", "identity", "read"]
+__all__ = [
+    "EVENTS", "MESSAGES", "ArchiveError", "ArchiveIdentity", "archived", "dataset", "entity_of", "files", "identity",
+    "is_archive", "read",
+]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveIdentity:
-    """What an archive is."""
-
-    id: str
-    """The id of the directory: checkpoints and taps of an archive follow from it, also after it is moved."""
-    stream: str
-
-
-def identity(directory: str | Path) -> ArchiveIdentity:
-    """The identity of an archive. Raises ArchiveError if there is none."""
-    path = Path(directory) / IDENTITY
+def is_archive(text: str) -> bool:
+    """Whether an archive is there. Raises ArchiveError if its store cannot be reached."""
     try:
-        document = json.loads(path.read_bytes())
-        found = ArchiveIdentity(str(document["id"]), str(document["stream"]))
-        version = int(document["busbar"])
-    except FileNotFoundError:
-        raise ArchiveError(f"{directory} is not an archive: it has no {IDENTITY}.") from None
-    except (ValueError, KeyError, TypeError):
-        raise ArchiveError(f"{path} is damaged.") from None
-    if version > VERSION:
-        raise ArchiveError(
-            f"{directory} was written by a newer Busbar (version {version}; this one reads {VERSION})."
-        )
-    return found
+        location = ArchiveLocation.parse(text)
+    except ArchiveError:
+        return False
+    return format_of(location) is not None
 
 
-def make(directory: Path, stream: str) -> ArchiveIdentity:
-    """The archive of this directory; it is created if there is none."""
-    directory.mkdir(parents=True, exist_ok=True)
-    document = {"busbar": VERSION, "id": uuid.uuid4().hex, "stream": stream}
-    try:
-        durable_files.create(directory / IDENTITY, json.dumps(document).encode())
-    except FileExistsError:
-        pass
-    found = identity(directory)
-    if found.stream != stream:
-        raise ArchiveError(
-            f"{directory} is an archive of {found.stream}; {stream} need a directory of their own."
-        )
-    return found
+def archived(archive: str | Path) -> list[ArchivedFile]:
+    """The files of an archive now, with their rows, in order of entity, hour and name."""
+    location = ArchiveLocation.parse(archive)
+    identity(location)
+    if format_of(location) == DELTA:
+        from busbar.jobs.delta_archive import archived_files, delta_table
+
+        found = archived_files(delta_table(location))
+    else:
+        found = list(load(location).files.values())
+    return sorted(found, key=lambda file: file.path)
 
 
-def files(directory: str | Path) -> list[str]:
+def files(archive: str | Path) -> list[str]:
     """The files of an archive now, in order of entity, hour and name."""
-    base = base_of(directory)
-    suffix = KEPT_SUFFIX if base.name == FILES else SHOWN_SUFFIX
-    return [str(base / (path + suffix)) for path in sorted(load(Path(directory)).files)]
+    location = ArchiveLocation.parse(archive)
+    base, suffix = _layout(location)
+    return [location.url_of(base + file.path + suffix) for file in archived(archive)]
 
 
-def base_of(directory: str | Path) -> Path:
-    """The directory below which paths are entity=…/date=…/hour=…/file. A copy of an archive may lack the names for the
-    manifest."""
-    identity(directory)
-    kept = Path(directory) / FILES
-    return kept if kept.is_dir() else Path(directory)
+def _layout(location: ArchiveLocation) -> tuple[str, str]:
+    """The directory of the archive below which paths are entity=…/date=…/hour=…/file, and the suffix of its files. A copy
+    of an archive may lack the names for the manifest."""
+    if format_of(location) == DELTA or not (location.is_remote or (location.path / FILES).is_dir()):
+        return "", SHOWN_SUFFIX
+    return f"{FILES}/", KEPT_SUFFIX
 
 
-def read(spark: SparkSession, directory: str | Path) -> DataFrame:
-    """A DataFrame with the columns of the stream (busbar.spark.schema), then `date` and `hour`."""
+def read(spark: SparkSession, archive: str | Path) -> DataFrame:
+    """A DataFrame with the columns of the stream (busbar.spark.schema), then `date` and `hour`. Spark needs no library for
+    the store of the archive: the tasks read it by pyarrow."""
     from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
     from busbar.spark.schema import schema_of
 
-    stream = schema_of(identity(directory).stream)
+    location = ArchiveLocation.parse(archive)
+    if location.is_remote:
+        from busbar.jobs.archive_scan import archive_frame
+
+        return archive_frame(spark, location.text)
+    stream = identity(location).stream
     partitions = [StructField("date", DateType()), StructField("hour", IntegerType())]
-    schema = StructType([*stream.fields, *partitions])
-    paths = files(directory)
-    if not paths:
+    schema = StructType([*schema_of(stream).fields, *partitions])
+    base, suffix = _layout(location)
+    names = [base + file.path + suffix for file in archived(archive)]
+    if not names:
         return spark.createDataFrame([], schema)
-    reader = spark.read.schema(schema).option("basePath", str(base_of(directory)))
-    return reader.parquet(*paths).select(*schema.fieldNames())
+    reader = spark.read.schema(schema).option("basePath", location.url_of(base))
+    return reader.parquet(*[location.url_of(name) for name in names]).select(*schema.fieldNames())
 
 
-def dataset(directory: str | Path) -> Any:
+def dataset(archive: str | Path) -> Any:
     """A pyarrow.dataset.Dataset with the same columns."""
+    location = ArchiveLocation.parse(archive)
+    base, suffix = _layout(location)
+    names = [base + file.path + suffix for file in archived(archive)]
+    return _dataset(location, identity(location).stream, base, names)
+
+
+def _dataset(location: ArchiveLocation, stream: str, base: str, names: Sequence[str]) -> Any:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
     partitions = pa.schema([("entity", pa.string()), ("date", pa.date32()), ("hour", pa.int32())])
-    stream = arrow_schema(identity(directory).stream)
-    schema = pa.schema([*stream, partitions.field("date"), partitions.field("hour")])
+    schema = pa.schema([*arrow_schema(stream), partitions.field("date"), partitions.field("hour")])
+    store, root = location.filesystem()
     return ds.dataset(
-        files(directory),
+        [f"{root}/{name}" for name in names],
         schema=schema,
+        filesystem=store,
         format="parquet",
         partitioning=ds.partitioning(partitions, flavor="hive"),
-        partition_base_dir=str(base_of(directory)),
+        partition_base_dir=f"{root}/{base}",
     )
 
 
@@ -149,11 +146,6 @@ def arrow_schema(stream: str) -> Any:
     from busbar.spark.decode import EVENT_SCHEMA, MESSAGE_SCHEMA
 
     return EVENT_SCHEMA if stream == EVENTS else MESSAGE_SCHEMA
-
-
-def hour_path(entity: str, date: str, hour: int) -> str:
-    """The directory of an hour."""
-    return f"entity={quote(entity, safe='')}/date={date}/hour={hour:02d}"
 
 
 def entity_of(file: ArchivedFile) -> str:

@@ -29,7 +29,7 @@ from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
 from busbar.jobs import archive
 from busbar.jobs.archive_filters import ArchiveFilter, microseconds, push_archive_filters
-from busbar.jobs.manifest import load
+from busbar.jobs.archive_identity import TIME_COLUMN
 from busbar.model.names import key_of
 from busbar.spark.connection import log
 from busbar.spark.pushdown import spark_pushes_filters
@@ -107,7 +107,7 @@ def archive_frame(
 def entities_there(directory: str | Path, entities: Sequence[str] = ()) -> list[str]:
     """The entities of which an archive has messages or events; only the named ones, if some are."""
     keys = {key_of(entity) for entity in entities}
-    found = {archive.entity_of(file) for file in load(Path(directory)).files.values()}
+    found = {archive.entity_of(file) for file in archive.archived(directory)}
     return sorted(entity for entity in found if not keys or key_of(entity) in keys)
 
 
@@ -151,7 +151,7 @@ class ArchiveReader(DataSourceReader):
         self._figures = given.get("figures")
         self._names = list(names)
         self._counted = set(given["counted"].split(",") if "counted" in given else names)
-        self._time = archive.TIME_COLUMN[archive.identity(self._directory).stream]
+        self._time = TIME_COLUMN[archive.identity(self._directory).stream]
         self._keys = {key_of(entity) for entity in json.loads(given.get("entities", "[]"))}
         self._schema: pa.Schema = archive.dataset(self._directory).schema
         self._filter = self._span(given.get("since"), given.get("until"))
@@ -199,7 +199,7 @@ class ArchiveReader(DataSourceReader):
         return found.subset(row_group_ids=groups) if groups else None
 
     def _count(self, files: int, size: int) -> None:
-        there = load(Path(self._directory)).files.values()
+        there = archive.archived(self._directory)
         figures = ScanFigures(files, len(there), size, sum(file.bytes for file in there))
         log.info("%s: %s.", self._directory, figures)
         if self._figures is not None:

@@ -1,7 +1,8 @@
-"""Capture: writes every message of an entity, once, to Parquet files that any program can read (archive.py).
+"""Capture: writes every message of an entity, once, to an archive that any program can read (archive.py).
 
     capture(["orders"], "/data/orders", connection=Secret(variable="ORDERS_CONNECTION"), available_now=True)
     busbar capture orders --output /data/orders --available-now
+    busbar capture orders --output s3://bucket/orders --format delta
     spark-submit …/busbar/jobs/capture.py orders --output /data/orders --available-now
 
 The same call continues where the last one stopped or was killed. Each entity has a query and a checkpoint of its own, so
@@ -24,6 +25,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from busbar.jobs.archive import EVENTS, MESSAGES
+from busbar.jobs.archive_identity import FORMATS
 from busbar.jobs.archive_writer import ArchiveWriter
 from busbar.jobs.capture_query import CaptureQuery, Source, source_of
 from busbar.jobs.compaction import closed_before, compact
@@ -36,6 +38,7 @@ from busbar.jobs.progress import BatchProgress, Display, display_for
 from busbar.jobs.reaching import BrokerWatch, Notice, no_notice
 from busbar.spark.options import SourceOptions
 from busbar.spark.secrets import Secret
+from busbar.spark.session import register_format
 
 INTERVAL = "10s"
 POLL_SECONDS = 0.2
@@ -63,6 +66,7 @@ def capture(
     *,
     connection: Secret | str | None = None,
     events: str | Path | None = None,
+    table_format: str | None = None,
     available_now: bool = False,
     interval: str = INTERVAL,
     session: SparkSession | None = None,
@@ -75,9 +79,10 @@ def capture(
 ) -> Summary:
     """Capture until `stop` is set, or, with `available_now`, what is there now.
 
-    `output` is the directory of the archive, `events` that of a second one for what happens to messages. The driver and all
-    workers must reach both under the same path. `options` are those of the source (docs/spark.md). `interval` is a duration
-    such as 10s. Raises CaptureFailed, ArchiveError, and what the source raises for wrong options.
+    `output` is the directory or URL of the archive, `events` that of a second one for what happens to messages. The driver
+    and all workers must reach both under the same name. `table_format` is parquet or delta; without it, the archive keeps
+    its format, and a new one is of Parquet files. `options` are those of the source (docs/spark.md). `interval` is a
+    duration such as 10s. Raises CaptureFailed, ArchiveError, and what the source raises for wrong options.
     """
     secret = connection_of(connection)
     pause = None if available_now else interval_ms("interval", interval)
@@ -90,7 +95,7 @@ def capture(
     with ExitStack() as exits:
         for directory, stream in ((output, MESSAGES), (events, EVENTS)):
             if directory is not None:
-                writer = ArchiveWriter.open(directory, stream)
+                writer = ArchiveWriter.open(directory, stream, table_format=table_format)
                 exits.callback(writer.close)
                 sources = [source_of(entity, stream) for entity in entities]
                 job.add(writer, sources, secret, options or {})
@@ -104,6 +109,7 @@ def capture(
 def _own_settings(spark: SparkSession) -> SparkSession:
     """A session on the same Spark with the job's own settings."""
     own = spark.newSession()
+    register_format(own)
     own.conf.set("spark.sql.session.timeZone", "UTC")
     own.conf.set("spark.sql.streaming.stopTimeout", "5s")
     own.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
@@ -287,8 +293,9 @@ def main(arguments: list[str] | None = None) -> int:
     """The program for spark-submit; returns the exit code."""
     parser = argparse.ArgumentParser("capture", description="Capture messages to Parquet files.")
     parser.add_argument("entities", nargs="+", metavar="ENTITY")
-    parser.add_argument("--output", required=True, metavar="DIR", help="the archive")
-    parser.add_argument("--events", metavar="DIR", help="an archive for what happens to messages")
+    parser.add_argument("--output", required=True, metavar="ARCHIVE", help="a directory or a URL")
+    parser.add_argument("--events", metavar="ARCHIVE", help="an archive for what happens to messages")
+    parser.add_argument("--format", choices=FORMATS, help="the format of a new archive")
     parser.add_argument("--available-now", action="store_true", help="what is there now, then end")
     parser.add_argument("--interval", default=INTERVAL, help="how often files are written")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of the source")
@@ -301,6 +308,7 @@ def main(arguments: list[str] | None = None) -> int:
             given.output,
             connection=given_connection(given),
             events=given.events,
+            table_format=given.format,
             available_now=given.available_now,
             interval=given.interval,
             options=dict(option.split("=", 1) for option in given.option),

@@ -26,12 +26,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from busbar.client import BusbarClientError, TapView
 from busbar.client.blocking import BlockingTaps
-from busbar.jobs.archive import CHECKPOINTS, EVENTS, MESSAGES
-from busbar.jobs.archive_writer import ArchiveWriter, StagedFile
+from busbar.jobs.archive import EVENTS, MESSAGES
+from busbar.jobs.archive_writer import ArchiveWriter
 from busbar.jobs.fault_points import reached, reached_when_written
 from busbar.jobs.manifest import BatchMark
 from busbar.jobs.parquet_files import RESULT_COLUMNS, write_task
 from busbar.jobs.progress import BatchProgress
+from busbar.jobs.staged_files import StagedFile
 from busbar.model.names import without_dead_letters
 from busbar.spark.connection import client_errors, client_of_process, log
 from busbar.spark.listener import committed_offsets
@@ -93,7 +94,7 @@ class CaptureQuery:
         self.source = self._canonical(source)
         key = f"{writer.identity.id}\n{self.source.name}\n{source.stream}"
         self.tap = f"capture-{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
-        self.checkpoint = writer.directory / CHECKPOINTS / self.tap
+        self.checkpoint = writer.checkpoint_of(self.tap)
         self._options |= {
             "entity": self.source.entity,
             "subQueue": self.source.sub_queue,
@@ -127,11 +128,12 @@ class CaptureQuery:
 
     def _beginning(self) -> str:
         """The position behind what the archive holds of this entity; the earliest, if it holds nothing."""
-        mark = self._writer.contents.reached.get(self.source.name)
         with client_errors(self._parsed()):
-            if mark is None or mark.incarnation != self._taps(self.source).ends().incarnation:
-                return "earliest"
-        return json.dumps({str(index): position + 1 for index, position in mark.positions.items()})
+            ends = self._taps(self.source).ends()
+        positions = self._writer.progress(self.source.name, ends.incarnation, ends.fragments)
+        if positions is None:
+            return "earliest"
+        return json.dumps({str(index): position + 1 for index, position in positions.items()})
 
     # ---- running ---------------------------------------------------------------------------------
 
@@ -233,9 +235,9 @@ class CaptureQuery:
             self._last = (batch, rows, time.monotonic() - began)
 
     def _stage(self, frame: DataFrame) -> list[StagedFile]:
-        staging = self._writer.stage()
-        watch = reached_when_written("mid-write", staging)
-        write = partial(write_task, staging=str(staging), stream=self.source.stream)
+        staging = self._writer.stage(self.source.name)
+        watch = reached_when_written("mid-write", staging.has_data)
+        write = partial(write_task, staging=staging, stream=self.source.stream)
         found = frame.mapInArrow(write, RESULT_COLUMNS).collect()
         if watch is not None:
             watch.join(1)

@@ -4,7 +4,7 @@ An hour is over when it ended some time ago. Later rows for it are in another fi
 compacted again. The rows do not change, and keep the order of the batches. Readers are not disturbed: the commit that adds
 the new files removes the old ones, and those remain readable for a while (archive.py).
 
-    python -m busbar.jobs.compaction DIR [--closed-before 2026-01-31T12:00]
+    python -m busbar.jobs.compaction ARCHIVE [--closed-before 2026-01-31T12:00]
 
 compacts an archive while no capture writes to it. A capture compacts its own archive.
 """
@@ -20,9 +20,10 @@ from datetime import UTC, datetime, timedelta
 import pyarrow.parquet as pq
 
 from busbar.jobs.archive import ArchiveError, entity_of, identity
-from busbar.jobs.archive_writer import ArchiveWriter, StagedFile
+from busbar.jobs.archive_writer import ArchiveWriter
 from busbar.jobs.manifest import ArchivedFile
 from busbar.jobs.parquet_files import HourlyFiles
+from busbar.jobs.staged_files import StagedFile
 
 CLOSED_AFTER = timedelta(minutes=15)
 LARGE = 256 * 1024 * 1024
@@ -89,10 +90,10 @@ def _merge(writer: ArchiveWriter, old: list[ArchivedFile], stopping: Callable[[]
 def _written(
     writer: ArchiveWriter, old: list[ArchivedFile], stopping: Callable[[], bool]
 ) -> list[StagedFile] | None:
-    merged = HourlyFiles(writer.stage(), writer.identity.stream)
+    merged = HourlyFiles(writer.stage(entity_of(old[0]), compacted=True), writer.identity.stream)
     try:
         for file in old:
-            with pq.ParquetFile(writer.kept_path(file.path)) as source:
+            with pq.ParquetFile(writer.source(file)) as source:
                 for batch in source.iter_batches(ROWS_AT_ONCE):
                     if stopping():
                         merged.discard()
@@ -109,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         "python -m busbar.jobs.compaction", description="Compact the closed hours of an archive."
     )
-    parser.add_argument("directory", metavar="DIR")
+    parser.add_argument("archive", metavar="ARCHIVE", help="a directory or a URL")
     parser.add_argument(
         "--closed-before",
         type=datetime.fromisoformat,
@@ -119,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     before: datetime = given.closed_before or closed_before(datetime.now(UTC))
     try:
-        writer = ArchiveWriter.open(given.directory, identity(given.directory).stream)
+        writer = ArchiveWriter.open(given.archive, identity(given.archive).stream)
     except ArchiveError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

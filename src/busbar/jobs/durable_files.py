@@ -51,6 +51,16 @@ def place(source: Path, path: Path) -> None:
         os.rename(fresh, path)
 
 
+def sync_file(path: Path) -> int:
+    """Make the content of a file durable; returns its size."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable, created and removed ones."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
+from collections.abc import Callable
 
 VARIABLE = "BUSBAR_FAULT_POINT"
 
@@ -27,12 +27,12 @@ def reached(point: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def reached_when_written(point: str, directory: Path) -> threading.Thread | None:
-    """End the process at `point` as soon as other processes have begun to write a file below the directory. A caller that
+def reached_when_written(point: str, is_written: Callable[[], bool]) -> threading.Thread | None:
+    """End the process at `point` as soon as other processes have begun to write, which `is_written` finds out. A caller that
     joins the thread does not go beyond it."""
     if not _is_due(point):
         return None
-    watch = threading.Thread(target=_kill_when_written, args=(directory,), daemon=True)
+    watch = threading.Thread(target=_kill_when_written, args=(is_written,), daemon=True)
     watch.start()
     return watch
 
@@ -46,7 +46,7 @@ def _is_due(point: str) -> bool:
         return _passed[point] >= int(wanted or 1)
 
 
-def _kill_when_written(directory: Path) -> None:
-    while not any(path.is_file() and path.stat().st_size for path in directory.rglob("*")):
+def _kill_when_written(is_written: Callable[[], bool]) -> None:
+    while not is_written():
         time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -89,7 +89,7 @@ def insight(
     known = settings() if callable(settings) else settings or {}
     if archives:
         with session_of(session, NAME, master, on_progress) as spark:
-            figures = _of_archives(spark, [Path(each) for each in archives], names, on_progress)
+            figures = _of_archives(spark, [str(each) for each in archives], names, on_progress)
     elif watch is None:
         figures = _of_taps(connection_of(connection), names, tap, advance, session, master, on_progress)
     else:
@@ -99,7 +99,7 @@ def insight(
 
 
 def _of_archives(
-    spark: SparkSession, archives: Sequence[Path], names: Sequence[str], on_progress: Progress
+    spark: SparkSession, archives: Sequence[str], names: Sequence[str], on_progress: Progress
 ) -> list[EntityFigures]:
     on_progress("measuring")
     with described(spark, f"busbar insight: {', '.join(str(each) for each in archives)}"):

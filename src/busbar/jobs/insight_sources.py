@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +27,7 @@ from busbar.client.administration_properties import QueueRuntimeProperties, Subs
 from busbar.client.blocking import BlockingTaps
 from busbar.client.blocking_administration import BlockingAdministrationClient
 from busbar.jobs import archive
+from busbar.jobs.archive_location import ArchiveLocation
 from busbar.jobs.archive_scan import archive_frame, entities_there
 from busbar.jobs.insight_figures import Coverage, EntityCounts, FragmentCoverage
 from busbar.jobs.insight_frames import of_events, of_messages
@@ -266,7 +266,7 @@ def _reached_frame(spark: SparkSession, secret: Secret, tapped: TapSpan, stream:
 
 
 def archived_history(
-    spark: SparkSession, directories: Sequence[Path], entities: Sequence[str]
+    spark: SparkSession, directories: Sequence[str], entities: Sequence[str]
 ) -> tuple[DataFrame, list[Subject]]:
     """The history in archives, of all entities that they have unless some are named."""
     histories: list[DataFrame] = []
@@ -278,7 +278,7 @@ def archived_history(
         histories.append(of_events(frame) if recorded else of_messages(frame))
         for entity in entities_there(directory, entities):
             seen[entity] = seen.get(entity, False) or recorded
-    where = f"archive {', '.join(str(directory) for directory in directories)}"
+    where = f"archive {', '.join(ArchiveLocation.parse(each).name for each in directories)}"
     subjects = [
         Subject(entity, Coverage(where, None, 0, 0 if seen[entity] else None), (), is_live=False)
         for entity in sorted(seen)

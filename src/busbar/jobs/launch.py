@@ -13,21 +13,33 @@ from busbar.jobs.interruption import JobInterrupted, rearm
 from busbar.jobs.reaching import Notice, no_notice, reach
 from busbar.spark.errors import OptionError
 from busbar.spark.secrets import Secret
-from busbar.spark.session import COMMON, open_session
+from busbar.spark.session import COMMON, open_session, register_format
 
 CONNECTION_VARIABLE = "BUSBAR_CONNECTION_STRING"
 DESCRIPTION = "spark.job.description"
 
 
-def job_session(name: str, master: str | None, config: Mapping[str, str] | None = None) -> SparkSession:
+def job_session(
+    name: str,
+    master: str | None,
+    config: Mapping[str, str] | None = None,
+    on_notice: Notice = no_notice,
+) -> SparkSession:
     """A session on `master` (this machine without one). Under spark-submit the session is as it was submitted."""
     if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:
         builder = SparkSession.builder.appName(name)
         for key, value in {**COMMON, **(config or {})}.items():
             builder = builder.config(key, value)
+        on_notice("starting Spark (session)")
         session = builder.getOrCreate()
+        register_format(session)
     else:
-        session = open_session(name, master=master or "local[*]", config=config)
+        session = open_session(
+            name,
+            master=master or "local[*]",
+            config=config,
+            on_part=lambda part: on_notice(f"starting Spark ({part})"),
+        )
     rearm()
     return session
 
@@ -45,8 +57,7 @@ def session_of(
     if there is not None:
         yield there
         return
-    on_notice("starting Spark")
-    made = job_session(name, master)
+    made = job_session(name, master, on_notice=on_notice)
     try:
         yield made
     except JobInterrupted:

@@ -5,6 +5,9 @@ query. The archive holds the sum of its commits. Now and then the sum is written
 commits before the last but one of these are deleted. A reader that was about to read them begins again with the newer sum.
 
 A commit appears as a whole or not at all, is never changed, and no number is used twice: two writers cannot both commit.
+
+In an object store each writer has a directory of its own, `_manifest/<epoch>`, that begins with a sum (object_archive.py has
+the rules). The archive holds what the directory of the highest epoch holds that has a sum.
 """
 
 from __future__ import annotations
@@ -16,19 +19,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from busbar.jobs import durable_files
-from busbar.jobs.failure_text import JobError
+from busbar.jobs.archive_files import ArchiveFiles, files_of
+from busbar.jobs.archive_location import ArchiveError, ArchiveLocation
+
+__all__ = ["ArchiveError", "ArchivedFile", "BatchMark", "Commit", "Contents", "Manifest", "load", "load_from"]
 
 DIRECTORY = "_manifest"
 VERSION = 1
 SUM_EVERY = 64
 ATTEMPTS = 20
+SUM_SUFFIX = ".sum.json"
 
 _NAME = re.compile(r"(\d{12})(\.sum)?\.json")
-
-
-class ArchiveError(JobError):
-    """An archive cannot be read or written. The text states why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,74 +97,97 @@ class Contents:
 class Manifest:
     """The commits of an archive, for its one writer."""
 
-    def __init__(self, archive: Path) -> None:
-        self._directory = archive / DIRECTORY
-        self._directory.mkdir(parents=True, exist_ok=True)
-        durable_files.sync_directory(archive)
-        self.contents = load(archive)
+    def __init__(
+        self, files: ArchiveFiles, directory: str = DIRECTORY, contents: Contents | None = None
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self.contents = load_from(files) if contents is None else contents
 
     def commit(self, commit: Commit) -> None:
         """Add a commit; when this returns, it is durable. Raises ArchiveError if another process has committed."""
         number = self.contents.number + 1
         try:
-            durable_files.create(self._directory / f"{number:012d}.json", _encoded(_of_commit(commit)))
+            self._files.create(self._path(number, False), _encoded(_of_commit(commit)))
         except FileExistsError:
             raise ArchiveError(
-                f"Commit {number} of {self._directory} is there already: another process writes to this archive."
+                f"Commit {number} of {self._files.place_of(self._directory)} is there already: "
+                "another process writes to this archive."
             ) from None
         self.contents.apply(commit)
         if number % SUM_EVERY == 0:
-            self._sum_up()
+            self.sum_up()
+            self._delete_summed()
 
     def forget(self, paths: list[str]) -> None:
         """Forget removed files that have no readers any more; written with the next sum."""
         for path in paths:
             self.contents.removed.pop(path, None)
 
-    def _sum_up(self) -> None:
-        number = self.contents.number
-        path = self._directory / f"{number:012d}.sum.json"
-        path.unlink(missing_ok=True)  # left by a crash that came before its old commits were deleted
-        durable_files.create(path, _encoded(_of_contents(self.contents)))
-        numbers = _numbers(self._directory)
+    def sum_up(self) -> None:
+        """Write the sum of the commits so far."""
+        path = self._path(self.contents.number, True)
+        self._files.delete(path)  # left by a crash that came before its old commits were deleted
+        self._files.create(path, _encoded(_of_contents(self.contents)))
+
+    def _delete_summed(self) -> None:
+        """Delete commits and sums before the last sum but one."""
+        numbers = _numbers(self._files.names(self._directory))
         sums = sorted(each for each, is_sum in numbers if is_sum)
         for each, is_sum in numbers:
             if len(sums) > 1 and each <= sums[-2] and (each, is_sum) != (sums[-2], True):
-                (self._directory / _name(each, is_sum)).unlink(missing_ok=True)
+                self._files.delete(self._path(each, is_sum))
+
+    def _path(self, number: int, is_sum: bool) -> str:
+        return f"{self._directory}/{_name(number, is_sum)}"
 
 
-def load(archive: Path) -> Contents:
+def load(archive: str | Path | ArchiveLocation) -> Contents:
     """Read what an archive holds now. Raises ArchiveError."""
-    directory = archive / DIRECTORY
+    return load_from(files_of(ArchiveLocation.parse(archive)))
+
+
+def load_from(files: ArchiveFiles) -> Contents:
     for _ in range(ATTEMPTS):
         try:
-            return _loaded(directory)
+            return _loaded(files)
         except FileNotFoundError:
             continue  # a newer sum has replaced it meanwhile
-    raise ArchiveError(f"The commits in {directory} have gaps: files of the manifest were deleted.")
+    raise ArchiveError(
+        f"The commits in {files.place_of(DIRECTORY)} have gaps: files of the manifest were deleted."
+    )
 
 
-def _loaded(directory: Path) -> Contents:
-    if not directory.is_dir():
-        return Contents()
-    numbers = _numbers(directory)
+def _loaded(files: ArchiveFiles) -> Contents:
+    directory, names = current(files)
+    numbers = _numbers(names)
     sums = [number for number, is_sum in numbers if is_sum]
     contents = Contents()
     if sums:
-        contents = _to_contents(_decoded(directory / _name(max(sums), True)))
+        contents = _to_contents(_decoded(files, f"{directory}/{_name(max(sums), True)}"))
     last = max((number for number, _ in numbers), default=0)
     while contents.number < last:
-        contents.apply(_to_commit(_decoded(directory / _name(contents.number + 1, False))))
+        path = f"{directory}/{_name(contents.number + 1, False)}"
+        contents.apply(_to_commit(_decoded(files, path)))
     return contents
 
 
-def _numbers(directory: Path) -> list[tuple[int, bool]]:
-    found = (_NAME.fullmatch(path.name) for path in directory.iterdir())
+def current(files: ArchiveFiles) -> tuple[str, list[str]]:
+    """The directory of the commits that count, and the names of its files."""
+    names = files.names(DIRECTORY)
+    epochs = {name.rpartition("/")[0] for name in names if name.endswith(SUM_SUFFIX)}
+    epoch = max(epochs, default="")
+    mine = [name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == epoch]
+    return f"{DIRECTORY}/{epoch}".rstrip("/"), mine
+
+
+def _numbers(names: list[str]) -> list[tuple[int, bool]]:
+    found = (_NAME.fullmatch(name) for name in names)
     return [(int(name.group(1)), name.group(2) is not None) for name in found if name is not None]
 
 
 def _name(number: int, is_sum: bool) -> str:
-    return f"{number:012d}{'.sum' if is_sum else ''}.json"
+    return f"{number:012d}{SUM_SUFFIX if is_sum else '.json'}"
 
 
 # ---- as JSON -------------------------------------------------------------------------------------
@@ -174,9 +199,10 @@ def _encoded(document: Json) -> bytes:
     return json.dumps({"busbar": VERSION} | document, separators=(",", ":")).encode()
 
 
-def _decoded(path: Path) -> Json:
+def _decoded(files: ArchiveFiles, name: str) -> Json:
+    path = files.place_of(name)
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(files.read(name))
         version = document["busbar"]
     except (ValueError, KeyError, TypeError):
         raise ArchiveError(f"{path} is damaged: it is not a commit of an archive.") from None

@@ -1,23 +1,21 @@
 """Writes Parquet: zstd, timestamps in microseconds, a file for each hour of the rows of a task.
 
-It runs in the workers. The files are synced before they are reported to the driver.
+It runs in the workers. The files are durable before they are reported to the driver.
 """
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from busbar.jobs.archive import TIME_COLUMN, arrow_schema
-from busbar.jobs.archive_writer import StagedFile
+from busbar.jobs.archive import arrow_schema
+from busbar.jobs.archive_identity import TIME_COLUMN
+from busbar.jobs.staged_files import StagedFile, Staging
 from busbar.spark.plain_arrays import integer_array, text_array
 
 RESULT: Final = pa.schema(
@@ -42,9 +40,9 @@ PLAIN: Final = frozenset(
 UNRANKED: Final = frozenset(("body", "raw"))
 
 
-def write_task(batches: Iterator[Any], staging: str, stream: str) -> Iterator[Any]:
+def write_task(batches: Iterator[Any], staging: Staging, stream: str) -> Iterator[Any]:
     """Write the rows of a task (for DataFrame.mapInArrow); its result has a row for each file."""
-    files = HourlyFiles(Path(staging), stream)
+    files = HourlyFiles(staging, stream)
     try:
         for batch in batches:
             files.add(batch)
@@ -66,9 +64,8 @@ def write_task(batches: Iterator[Any], staging: str, stream: str) -> Iterator[An
 class HourlyFiles:
     """The files of one writer, by the hour of their rows. Memory is bounded by BUFFER_BYTES and the rows of one batch."""
 
-    def __init__(self, staging: Path, stream: str) -> None:
+    def __init__(self, staging: Staging, stream: str) -> None:
         self._staging = staging
-        staging.mkdir(parents=True, exist_ok=True)
         self._time = TIME_COLUMN[stream]
         source = arrow_schema(stream)
         self._source = source
@@ -88,8 +85,8 @@ class HourlyFiles:
             self._add(batch)
 
     def finish(self) -> list[StagedFile]:
-        """Write and sync everything that is left."""
-        return [file.finish(hour) for hour, file in sorted(self._files.items())]
+        """Write everything that is left, and make it durable."""
+        return [file.finish() for _, file in sorted(self._files.items())]
 
     def discard(self) -> None:
         for file in self._files.values():
@@ -112,21 +109,24 @@ class HourlyFiles:
     def _file(self, hour: int) -> _HourFile:
         file = self._files.get(hour)
         if file is None:
-            file = _HourFile(self._staging / f"{uuid.uuid4().hex}.part", self._schema)
+            file = _HourFile(self._staging, hour, self._schema)
             self._files[hour] = file
         return file
 
 
 class _HourFile:
-    def __init__(self, path: Path, schema: Any) -> None:
+    def __init__(self, staging: Staging, hour: int, schema: Any) -> None:
+        begins = datetime.fromtimestamp(hour * 3600, UTC)
         self.waiting = 0
-        self._path = path
+        self._staging = staging
+        self._date, self._hour = begins.strftime("%Y-%m-%d"), begins.hour
+        self._path, self._sink = staging.begin(self._date, self._hour)
         self._schema = schema
         self._rows = 0
         self._batches: list[Any] = []
         leaves = _leaves(schema)
         self._writer = pq.ParquetWriter(
-            str(path),
+            self._sink,
             schema,
             compression="zstd",
             version="2.6",
@@ -148,21 +148,15 @@ class _HourFile:
             self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         self._batches, self.waiting = [], 0
 
-    def finish(self, hour: int) -> StagedFile:
+    def finish(self) -> StagedFile:
         self.write()
         self._writer.close()
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            size = os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
-        begins = datetime.fromtimestamp(hour * 3600, UTC)
-        return StagedFile(str(self._path), begins.strftime("%Y-%m-%d"), begins.hour, self._rows, size)
+        size = self._staging.finish(self._path, self._sink)
+        return StagedFile(self._path, self._date, self._hour, self._rows, size)
 
     def discard(self) -> None:
         self._writer.close()
-        self._path.unlink(missing_ok=True)
+        self._staging.discard(self._path, self._sink)
 
 
 def _leaves(schema: Any) -> list[str]:

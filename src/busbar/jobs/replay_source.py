@@ -102,15 +102,14 @@ def identity_of(source: str, secret: Secret, wait: float) -> str:
 
         found = client_of_process(secret, wait).taps(entity).ends()
         return f"{found.entity}{DEAD_LETTERS} {found.incarnation}"
-    from busbar.jobs.archive import ArchiveError, identity
+    from busbar.jobs.archive import identity, is_archive
 
-    try:
-        archive = identity(source)
-    except ArchiveError:
+    if not is_archive(source):
         if "://" in source:
             return source
         _check_parquet(source)
         return str(Path(source).resolve())
+    archive = identity(source)
     if archive.stream != "messages":
         raise ReplayError(f"{source} is an archive of {archive.stream}; only messages can be sent")
     return archive.id
@@ -140,14 +139,11 @@ def _check_columns(source: str, names: set[str]) -> None:
 def hours_there(source: str) -> list[str]:
     """What an archive holds, by entity: spans of hours, with their messages. Empty for other sources."""
     from busbar.jobs import archive
-    from busbar.jobs.manifest import load
 
-    try:
-        archive.identity(source)
-    except archive.ArchiveError:
+    if not archive.is_archive(source):
         return []
     hours: dict[str, dict[datetime, int]] = {}
-    for file in load(Path(source)).files.values():
+    for file in archive.archived(source):
         _entity, date, hour = (part.partition("=")[2] for part in file.hour.split("/"))
         begin = datetime.fromisoformat(date) + timedelta(hours=int(hour))
         of_entity = hours.setdefault(archive.entity_of(file), {})
@@ -240,9 +236,7 @@ def _frame(
     from busbar.jobs import archive
     from busbar.jobs.archive_scan import archive_frame
 
-    try:
-        archive.identity(source)
-    except archive.ArchiveError:
+    if not archive.is_archive(source):
         frame = spark.read.parquet(source)
         _check_columns(source, set(frame.columns))
         return frame

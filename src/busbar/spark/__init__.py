@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from busbar.spark.lag import source_progress
     from busbar.spark.listener import attach, detach
-    from busbar.spark.session import local_session, open_session
+    from busbar.spark.session import local_session, open_session, register_format
     from busbar.spark.sink_metrics import sink_progress
 
-__all__ = ["attach", "detach", "local_session", "open_session", "sink_progress", "source_progress"]
+__all__ = [
+    "attach",
+    "detach",
+    "local_session",
+    "open_session",
+    "register_format",
+    "sink_progress",
+    "source_progress",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -22,7 +30,7 @@ def __getattr__(name: str) -> object:
         from busbar.spark import listener
 
         return getattr(listener, name)
-    if name in ("local_session", "open_session"):
+    if name in ("local_session", "open_session", "register_format"):
         from busbar.spark import session
 
         return getattr(session, name)

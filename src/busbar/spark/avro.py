@@ -3,6 +3,10 @@
 Types are mapped as in Spark's own reader of Avro, so that an archive of Avro files and a queue of Avro bodies look the same.
 A union of null and one other type is that type. Other unions, and records that contain themselves, have no column type and
 are refused.
+
+A body is read by the schema of its writer, and turned into the schema of the column by the rules of Avro: fields that the
+column lacks are left out, fields that the writer lacks get their default, and numbers are widened. If there is no default,
+or types differ otherwise, the body does not fit.
 """
 
 from __future__ import annotations
@@ -37,6 +41,8 @@ from pyspark.sql.types import (
 )
 
 from busbar.spark.errors import OptionError
+from busbar.spark.schema_registry import RegistryOptions, registry_of_process
+from busbar.spark.wire_format import schema_id_of
 
 Schema = Any
 """A schema as its JSON form has it: a name, a list, or an object."""
@@ -63,23 +69,34 @@ _LOGICAL: dict[str, type[DataType]] = {
 
 
 class AvroSchema:
-    """A schema, ready to decode with. It is sent to workers as its text."""
+    """A schema, ready to decode with. It is sent to workers as its text, and those that it refers to."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, references: tuple[str, ...] = ()) -> None:
         self.text = text
+        self.references = references
+        known: dict[str, Any] = {}
+        columns: dict[str, DataType] = {}
         try:
-            self._parsed = parse_schema(_without_times(json.loads(text)))
-        except (ValueError, TypeError, KeyError, SchemaParseException) as error:
-            raise OptionError("schema", f"is no Avro schema: {error}.") from None
-        self.type, _ = _column_type(self._parsed, {})
+            for each in references:
+                _column_type(parse_schema(_without_times(json.loads(each)), known), columns)
+            self.parsed = parse_schema(_without_times(json.loads(text)), known)
+            self.type, _ = _column_type(self.parsed, columns)
+        except (ValueError, TypeError, KeyError, SchemaParseException, RecursionError) as error:
+            if isinstance(error, OptionError):
+                raise
+            raise OptionError("bodySchema", f"is no Avro schema: {error}.") from None
 
-    def __reduce__(self) -> tuple[type[AvroSchema], tuple[str]]:
-        return AvroSchema, (self.text,)
+    def __reduce__(self) -> tuple[type[AvroSchema], tuple[str, tuple[str, ...]]]:
+        return AvroSchema, (self.text, self.references)
 
-    def decode(self, body: bytes) -> object:
-        """Decode a body. Raises an exception of any kind if it is not of the schema, as a whole and without a rest."""
+    def decode(self, body: bytes, writer: Schema | None = None) -> object:
+        """Decode a body by the parsed schema of its writer, which is this one if none is given. Raises an exception of any
+        kind if the body is not of the schema, as a whole and without a rest."""
         stream = io.BytesIO(body)
-        value = schemaless_reader(stream, self._parsed)
+        if writer is None:
+            value = schemaless_reader(stream, self.parsed)
+        else:
+            value = schemaless_reader(stream, writer, self.parsed)
         if stream.tell() != len(body):
             raise ValueError(f"{len(body) - stream.tell()} bytes are left over")
         return _plain(value)
@@ -141,7 +158,8 @@ def _of_union(branches: list[Schema], known: dict[str, DataType]) -> tuple[DataT
     others = [branch for branch in branches if branch != "null"]
     if len(others) != 1:
         raise OptionError(
-            "schema", f"has a union that is no column: {branches!r}. Only unions of null and one type are."
+            "bodySchema",
+            f"has a union that is no column: {branches!r}. Only unions of null and one type are.",
         )
     return _column_type(others[0], known)[0], len(others) < len(branches)
 
@@ -149,7 +167,7 @@ def _of_union(branches: list[Schema], known: dict[str, DataType]) -> tuple[DataT
 def _primitive(name: str) -> type[DataType]:
     found = _PRIMITIVE.get(name)
     if found is None:
-        raise OptionError("schema", f"has the type {name!r}, for which there is no column.")
+        raise OptionError("bodySchema", f"has the type {name!r}, for which there is no column.")
     return found
 
 
@@ -175,3 +193,44 @@ def _plain(value: object) -> object:
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return value
+
+
+# ---- with a registry -----------------------------------------------------------------------------------
+
+
+class AvroBodies:
+    """Decodes bodies by a schema, and those of a registry by the schema that each names."""
+
+    def __init__(self, schema: AvroSchema, registry: RegistryOptions | None = None) -> None:
+        self.type = schema.type
+        self._schema = schema
+        self._registry = registry
+        self._writers: dict[str, Schema] = {}
+
+    def __reduce__(self) -> tuple[type[AvroBodies], tuple[AvroSchema, RegistryOptions | None]]:
+        return AvroBodies, (self._schema, self._registry)
+
+    def decode(self, body: bytes, content_type: str | None = None) -> object:
+        """Decode a body. Raises an exception of any kind if it does not fit, and SourceError if the registry fails."""
+        if self._registry is None:
+            return self._schema.decode(body)
+        schema_id, payload = schema_id_of(body, content_type, self._registry)
+        return self._schema.decode(payload, self._writer(schema_id, self._registry))
+
+    def _writer(self, schema_id: str, registry: RegistryOptions) -> Schema:
+        writer = self._writers.get(schema_id)
+        if writer is None:
+            found = registry_of_process(registry).by_id(schema_id)
+            if found.kind != "AVRO":
+                raise ValueError(f"the schema with the id {schema_id} is one of {found.kind}")
+            writer = parse_writer(found.text, tuple(text for _, text in found.references))
+            self._writers[schema_id] = writer
+        return writer
+
+
+def parse_writer(text: str, references: tuple[str, ...]) -> Schema:
+    """The parsed schema of a writer, which needs no column. Raises SchemaParseException, ValueError."""
+    known: dict[str, Any] = {}
+    for each in references:
+        parse_schema(_without_times(json.loads(each)), known)
+    return parse_schema(_without_times(json.loads(text)), known)

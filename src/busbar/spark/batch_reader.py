@@ -24,7 +24,8 @@ from busbar.spark.options import EVENTS, LATEST, Position, SourceOptions
 from busbar.spark.planning import Bounds, EntityRanges, plan_tasks
 from busbar.spark.pushdown import push_filters, spark_pushes_filters
 from busbar.spark.read_filter import CLOCK_STEP_MS
-from busbar.spark.reading import decoder_of, read_ranges
+from busbar.spark.read_schema import decoder_of
+from busbar.spark.reading import read_ranges
 from busbar.spark.stream_tap import POLL_SECONDS
 
 Positions = dict[int, int]

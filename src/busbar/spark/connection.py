@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from busbar.client import (
     BusbarClientError,
@@ -21,11 +22,13 @@ from busbar.client import (
     Unauthorized,
 )
 from busbar.client.blocking import BlockingFactory, BlockingTaps, connect
-from busbar.client.blocking_administration import BlockingAdministrationClient
 from busbar.spark.entity_names import label_of
 from busbar.spark.errors import OptionError, SourceError
 from busbar.spark.options import SourceOptions
 from busbar.spark.secrets import Secret
+
+if TYPE_CHECKING:
+    from busbar.client.blocking_administration import BlockingAdministrationClient
 
 log = logging.getLogger("busbar.spark")
 
@@ -56,6 +59,8 @@ def client_of_process(secret: Secret, wait: float) -> BlockingFactory:
 
 def administration_of_process(secret: Secret, wait: float) -> BlockingAdministrationClient:
     """The administration client of this process, which lists entities. Raises OptionError."""
+    from busbar.client.blocking_administration import BlockingAdministrationClient
+
     text = secret.reveal()
     key = (os.getpid(), text, secret.trust, wait)
     client = _administrations.get(key)

@@ -24,7 +24,9 @@ from busbar.spark.launcher_scripts import cache_directory, wrapper
 LEAST = 17
 UNWANTED = "--add-modules=jdk.incubator.vector"
 MAIN = "org.apache.spark.deploy.SparkSubmit"
-LAUNCHER = "org.apache.spark.launcher.Main"  # which builds the command line of the other
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+DAEMONS = ("org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker")
+LAUNCHER = "org.apache.spark.launcher.Main"  # which builds the command lines of the others
 
 
 def java_home() -> Path | None:
@@ -101,9 +103,10 @@ def private_home(java: Path, *, lacking: bool = False) -> Path:
         base = base_of(archive)
         files = f"{base}:{archive}" if base.exists() else str(archive)
         options = f"-Xshare:auto '-Xlog:cds*=off' {shlex.quote(f'-XX:SharedArchiveFile={files}')}"
+        programs = "|".join(f'*" {name} "*' for name in (MAIN, EXECUTOR, *DAEMONS))
         lines += [
             "# Spark's classes, as they were once loaded. Of no use to the small programs around it.",
-            f'case " $* " in *" {LAUNCHER} "*) ;; *" {MAIN} "*) set -- {options} "$@" ;; esac',
+            f'case " $* " in *" {LAUNCHER} "*) ;; {programs}) set -- {options} "$@" ;; esac',
         ]
     return wrapper("java", java, "".join(f"{line}\n" for line in lines)).parent.parent
 

@@ -19,6 +19,8 @@ The beginning is included, the end is not. They apply when a stream creates its 
 position, and a checkpoint has precedence over both.
 
 Less to read: `columns` are the columns of the result. read_filter.py has the conditions on rows.
+
+Bodies: body_options.py has the options that decode them.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from busbar.spark.body_options import OPTIONS as BODY_OPTIONS
+from busbar.spark.body_options import BodyOptions, parse_body
 from busbar.spark.entity_names import DEAD_LETTER, entity_of, label_of
 from busbar.spark.errors import OptionError
 from busbar.spark.read_filter import ReadFilter, parse_filter
@@ -74,6 +78,7 @@ _NAMES: Final = (
     "subjects",
     "properties",
     "includeBody",
+    *BODY_OPTIONS,
     "failOnDataLoss",
     "waitForBroker",
 )
@@ -134,6 +139,8 @@ class SourceOptions:
     max_messages: int | None
     max_partitions: int
     bodies: bool
+    body: BodyOptions | None
+    """How bodies are decoded; None if they are not."""
     filter: ReadFilter
     fail_on_loss: bool
     wait: float
@@ -142,7 +149,7 @@ class SourceOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         """Parse options. Raises OptionError."""
-        options = Given(given, _NAMES, "reading")
+        options = known_options(given)
         _check_names(options, streaming)
         consume = options.choice("mode", (TAP, CONSUME)) == CONSUME
         stream = options.choice("stream", (MESSAGES, EVENTS))
@@ -179,6 +186,7 @@ class SourceOptions:
             max_messages=options.number("maxMessagesPerTrigger"),
             max_partitions=options.number("maxPartitions") or len(os.sched_getaffinity(0)),
             bodies=options.flag("includeBody", True),
+            body=_body(options, stream),
             filter=parse_filter(options.lowered, events=stream == EVENTS, consume=consume),
             fail_on_loss=options.flag("failOnDataLoss", True),
             wait=(300_000 if (wait := options.milliseconds("waitForBroker")) is None else wait) / 1000,
@@ -205,6 +213,16 @@ def _only_entity(options: Given, sub_queue: str) -> tuple[str, str]:
         )
     entity, dead_letters = entity_of(entity)
     return entity, dead_letters or sub_queue
+
+
+def _body(options: Given, stream: str) -> BodyOptions | None:
+    """How bodies are decoded. Raises OptionError if there are none."""
+    found = parse_body(options)
+    if found is not None and stream == EVENTS:
+        raise OptionError("bodyFormat", "is for messages; events have no body.")
+    if found is not None and not options.flag("includeBody", True):
+        raise OptionError("bodyFormat", "needs bodies, which 'includeBody' leaves out.")
+    return found
 
 
 def _labels(options: Given, name: str, sub_queue: str) -> tuple[str, ...]:
@@ -239,12 +257,22 @@ def _check_places(options: Given, several: str) -> None:
             )
 
 
+def known_options(given: Mapping[str, str]) -> Given:
+    """The options for reading. Raises OptionError for one that is not known."""
+    return Given(given, _NAMES, "reading")
+
+
+def stream_option(options: Given) -> str:
+    """The first option that only streams have; empty if there is none."""
+    return next((name for name in _STREAM_ONLY if options.get(name) is not None), "")
+
+
 def _check_names(options: Given, streaming: bool) -> None:
     """Raise OptionError for an option that only streams have, or only batches."""
     if not streaming:
-        for name in _STREAM_ONLY:
-            if options.get(name) is not None:
-                raise OptionError(name, "is for streams; a batch reads without moving a tap.")
+        name = stream_option(options)
+        if name:
+            raise OptionError(name, "is for streams; a batch reads without moving a tap.")
     elif options.get("endingPosition") is not None:
         raise OptionError("endingPosition", "is for batches; a stream has no end.")
 

@@ -22,7 +22,6 @@ from functools import cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
 
 from busbar.client import Page, TapPassed, TapSelection, TapTruncated
 from busbar.client.blocking import BlockingTaps
@@ -32,7 +31,6 @@ from busbar.spark.entity_names import label_of
 from busbar.spark.errors import SourceError
 from busbar.spark.options import EVENTS, PAGE_BYTES, SourceOptions
 from busbar.spark.planning import EntityRanges, Ranges
-from busbar.spark.schema import check_schema, schema_of
 
 LARGE_BLOCK = 31 * 1024 * 1024
 """For a larger block (32 MiB) the C library would not adapt."""
@@ -92,15 +90,6 @@ class ReadTotals:
         self.messages += page.count
         self.scanned += page.scanned
         self.bytes += len(page.rows)
-
-
-def decoder_of(options: SourceOptions, schema: StructType | None) -> PageDecoder:
-    """Decodes the columns that a read has. Raises OptionError for a schema with other columns."""
-    events = options.stream == EVENTS
-    full = schema_of(options.stream, options.several)
-    return PageDecoder(
-        full if schema is None else check_schema(schema, full), events=events, bodies=options.bodies
-    )
 
 
 @cache

@@ -66,23 +66,8 @@ class Secret:
         if self.literal:
             return self.literal
         if self.variable:
-            value = os.environ.get(self.variable, "").strip()
-            if not value:
-                raise OptionError(
-                    VARIABLE,
-                    f"names the environment variable {self.variable!r}, which is not set in process {os.getpid()} on "
-                    f"{os.uname().nodename}. It must be set for the driver and for every worker.",
-                )
-            return value
-        try:
-            lines = Path(self.file).read_text(encoding="utf-8").split("\n", 1)
-        except OSError as error:
-            raise OptionError(
-                FILE, f"names {self.file!r}, which {os.uname().nodename} cannot read: {error.strerror}."
-            ) from None
-        if not lines[0].strip():
-            raise OptionError(FILE, f"names {self.file!r}, whose first line is empty.")
-        return lines[0].strip()
+            return read_variable(VARIABLE, self.variable)
+        return read_first_line(FILE, self.file)
 
     def authorities(self) -> Path | None:
         """The certificate authorities to trust; None for the system's. Raises OptionError if they cannot be read."""
@@ -92,3 +77,28 @@ class Secret:
         if not found.is_file():
             raise OptionError(TRUST, f"names {self.trust!r}, which is no file on {os.uname().nodename}.")
         return found
+
+
+def read_variable(option: str, name: str) -> str:
+    """The value of the environment variable that an option names. Raises OptionError if it is not set."""
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise OptionError(
+            option,
+            f"names the environment variable {name!r}, which is not set in process {os.getpid()} on "
+            f"{os.uname().nodename}. It must be set for the driver and for every worker.",
+        )
+    return value
+
+
+def read_first_line(option: str, path: str) -> str:
+    """The first line of the file that an option names. Raises OptionError if there is none."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n", 1)
+    except OSError as error:
+        raise OptionError(
+            option, f"names {path!r}, which {os.uname().nodename} cannot read: {error.strerror}."
+        ) from None
+    if not lines[0].strip():
+        raise OptionError(option, f"names {path!r}, whose first line is empty.")
+    return lines[0].strip()

@@ -4,7 +4,10 @@ Workers of a session on this machine start a Python that loads the installed pys
 in front of it. Every read of a data source starts such a Python.
 
 A session on this machine listens on the loopback interface only. Every session prints connection strings redacted, keeps
-time in UTC, pushes filters to the source, and lets its workers run this Python.
+time in UTC, pushes filters to the source, and lets its workers run this Python, unless PYSPARK_PYTHON names another.
+
+On a cluster the format `busbar` is registered with the session. A format that Spark finds by its name would run with the
+driver's Python on the workers too, and without the files of `--py-files`.
 """
 
 from __future__ import annotations
@@ -13,22 +16,24 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from busbar.spark.java import java_home
 from busbar.spark.launcher_scripts import wrapper
 
-REDACTED_OPTIONS = r"(?i)secret|password|token|access[.]?(?:key|signature)|connectionString$"
+REDACTED_OPTIONS = r"(?i)secret|password|token|access[.]?(?:key|signature)|connectionString$|credentials$"
 """If a name or a value matches this, Spark prints the value redacted."""
 REDACTED_TEXT = (
     r"(?i)(?:SharedAccessKey\s*=\s*"
     r"|SharedAccessSignature\s*=\s*(?:SharedAccessSignature\s+)?"
     r"|SharedAccessSignature\s+(?=\w+=)"  # a token that stands alone
-    r"|\bsig=)"  # in whatever comes of a token, by whatever it was cut
+    r"|\bsig="  # in whatever comes of a token, by whatever it was cut
+    r"|schemaRegistryCredentials[\"']?\s*(?:=|->|:)\s*[\"']?(?:Bearer\s+|Basic\s+)?)"
     r"[^;,)\]}\s\"']+"
 )
 """Keys and tokens in any text that Spark prints. It is a regular expression of Java and of Python."""
@@ -42,9 +47,14 @@ def local_session(
 
 
 def open_session(
-    name: str = "busbar", *, master: str = "local[*]", config: Mapping[str, str] | None = None
+    name: str = "busbar",
+    *,
+    master: str = "local[*]",
+    config: Mapping[str, str] | None = None,
+    on_part: Callable[[str], None] | None = None,
 ) -> SparkSession:
-    """Open a session on any master; an existing one in this process is reused. `config` overrides the settings here."""
+    """Open a session on any master; an existing one in this process is reused. `config` overrides the settings here.
+    `on_part` is called with the part of the start that begins: Java, then the session."""
     prepare_environment(local=master.startswith("local"))
     settings = dict(COMMON)
     if master.startswith("local"):
@@ -52,12 +62,44 @@ def open_session(
         settings |= LOCAL
         settings["spark.sql.shuffle.partitions"] = str(_cores(master))
     settings |= config or {}
+    if on_part is not None:
+        _start_java(
+            SparkConf(False).setMaster(master).setAppName(name).setAll(list(settings.items())), on_part
+        )
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "WARN"))
+    register_format(session)
     return session
+
+
+def _start_java(settings: SparkConf, on_part: Callable[[str], None]) -> None:
+    """Start Java now, so that the time of it can be told from the time of the session."""
+    if SparkContext._gateway is None:
+        on_part("Java")
+        SparkContext._ensure_initialized(conf=settings)
+    on_part("session")
+
+
+def register_format(session: SparkSession) -> None:
+    """Register the format `busbar` for the workers of a cluster. On this machine Spark finds it by its name."""
+    context = session.sparkContext
+    if str(context.master).startswith("local"):
+        return
+    from pyspark_busbar import DefaultSource
+
+    assert context._jvm is not None
+    # Spark warns that this one replaces the one that it has found by its name.
+    levels = getattr(context._jvm, "org.apache.logging.log4j.core.config.Configurator")
+    levels.setLevel("org.apache.spark.sql.execution.datasources.DataSourceManager", _error_level(context))
+    session.dataSource.register(DefaultSource)
+
+
+def _error_level(context: SparkContext) -> object:
+    assert context._jvm is not None
+    return getattr(context._jvm, "org.apache.logging.log4j.Level").ERROR
 
 
 COMMON: Mapping[str, str] = {

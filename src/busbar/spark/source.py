@@ -33,7 +33,8 @@ from busbar.spark.lag import LagMeter, StreamLag, with_lag
 from busbar.spark.offsets import Json, Offset
 from busbar.spark.options import EARLIEST, Position, SourceOptions
 from busbar.spark.planning import Bounds, EntityRanges, limit_batch, plan_tasks
-from busbar.spark.reading import decoder_of, read_ranges
+from busbar.spark.read_schema import decoder_of
+from busbar.spark.reading import read_ranges
 from busbar.spark.stream_tap import StreamPosition, StreamTap, new_owner, new_tap_name
 
 Positions = dict[int, int]
@@ -74,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, schema: StructType | None = None) -> None:
         self._options = options
-        self._decoder = decoder_of(options, schema)
+        self._decoder = decoder_of(options, schema, streaming=True)
         self._watch = EntityWatch(options)
         self._entities: dict[str, StreamEntity] = {}
         self._target: dict[FragmentKey, int] | None = None  # of an AvailableNow run

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 from uuid import uuid4
 
+from busbar.broker.host_api import StoreState
 from busbar.broker.store_host import LocalStoreHost
 from busbar.broker.store_thread import PATIENCE
 from busbar.fragment.changes import Changes
@@ -137,6 +138,11 @@ class Hosting:
         answers = [effect for effect in self.said if effect.request == request]
         assert len(answers) == 1, f"request {request} was answered {len(answers)} times"
         return answers[0]
+
+    async def serving(self) -> None:
+        """The store is open, and takes messages: it was not full a moment ago."""
+        loop = self.host.commit_loop
+        await self.until(lambda: self.host.state is StoreState.OPEN and loop._sends_refused is None)
 
     def all(self, kind: type[E]) -> list[E]:
         return [effect for effect in self.said if isinstance(effect, kind)]

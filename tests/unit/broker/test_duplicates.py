@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from busbar.broker import store_lifecycle
-from busbar.broker.host_api import StoreState
 from busbar.model.commands import InspectDuplicates, Send
 from busbar.model.effects import DuplicateReport
 from busbar.model.entities import QueueDescription
@@ -54,7 +53,7 @@ async def test_after_a_failure_the_store_says_what_is_known(
         here.host.submit([send(2, "a"), send(3, "a", "b", "before")])
         await here.refused(2)
         await here.refused(3)
-        await here.until(lambda: here.host.state is StoreState.OPEN)
+        await here.serving()
         here.host.submit([send(4, "before", "a", "b", "c")])
         made = [0, 1, 2] if fault is Fault.UNHEARD else [0]
         assert (await here.sent(4)).duplicates == made

@@ -16,7 +16,7 @@ from harness.memory_store import Disk, Fault
 from tests.unit.broker.express_fragments import express, forced, stored
 from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, hosting, send
 
-pytestmark = pytest.mark.usefixtures("short_pauses")
+pytestmark = pytest.mark.usefixtures("full_for_a_while")
 
 DELAY = 120
 

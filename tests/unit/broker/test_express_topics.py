@@ -23,7 +23,7 @@ from busbar.model.settings import FragmentSettings
 from harness.memory_store import Disk, Fault
 from tests.unit.broker.hosting import Hosting, ToAll, complete, demand, hosting, topic
 
-pytestmark = pytest.mark.usefixtures("short_pauses")
+pytestmark = pytest.mark.usefixtures("full_for_a_while")
 
 TOPIC, SUBSCRIPTIONS = 5, [3, 4]
 DELAY = 120

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from busbar.broker import reopening, store_lifecycle
 from busbar.broker.host_api import StoreState
 from busbar.broker.store_host import LocalStoreHost
 from busbar.model.commands import Inspect, Leave
@@ -19,13 +17,7 @@ from busbar.store.sqlite.store import SqliteStore
 from harness.memory_store import Disk, Fault, MemoryStore
 from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, hosting, send
 
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 150)
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
-    yield
+pytestmark = pytest.mark.usefixtures("full_for_a_while")
 
 
 async def three_delivered(here: Hosting) -> Delivered:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.broker import reopening, store_lifecycle
 from busbar.broker.host_api import StoreState
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes
@@ -25,16 +24,10 @@ from harness.memory_store import Disk, Fault
 from tests.unit.broker.hosting import Hosting, demand, draft, hosting, topic
 from tests.unit.broker.test_topic_commits import break_machine
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 TOPIC = 1
 SUBSCRIPTION = SubscriptionDescription().fragment_settings()
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 20)
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
-    yield
 
 
 @asynccontextmanager

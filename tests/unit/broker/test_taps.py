@@ -6,7 +6,6 @@ import pytest
 
 from busbar.broker import store_lifecycle
 from busbar.broker.fragment_loading import LastKnownNumbers, load
-from busbar.broker.host_api import StoreState
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import (
     EVENTS,
@@ -108,7 +107,7 @@ async def test_after_a_failure_the_store_says_where_taps_stand(
         here.host.submit([complete(delivered, 2), AdvanceTap(1, 1, 3, 7, MESSAGES, 1, "me")])
         await here.refused(2)
         await here.refused(3)
-        await here.until(lambda: here.host.state is StoreState.OPEN)
+        await here.serving()
         made = fault is Fault.UNHEARD
         (state,) = (await states(here, 4)).taps
         assert state.position == (1 if made else 0)
@@ -131,7 +130,7 @@ async def test_a_number_that_was_told_as_an_end_is_not_given_again(
         here.store.fail_next_commit(fault)
         here.host.submit([send(1, 2, 5)])
         await here.refused(2)
-        await here.until(lambda: here.host.state is StoreState.OPEN)
+        await here.serving()
         end = (await states(here, 3)).end
     async with hosting(disk, of=TAPPED) as here:
         here.host.submit([send(1, 1)])
@@ -157,7 +156,7 @@ async def test_after_a_failure_the_store_says_what_a_writer_wrote(
         here.host.submit([write(2, 1, "a", "b"), CommitWrites(1, 1, 3, "w", 2)])
         await here.refused(2)
         await here.refused(3)
-        await here.until(lambda: here.host.state is StoreState.OPEN)
+        await here.serving()
         here.host.submit([write(4, 1, "a", "b")])
         if fault is Fault.UNHEARD:
             assert (await here.refused(4)).condition == BatchOver.condition

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.broker import reopening, store_lifecycle
 from busbar.broker.commit_loop import STEPS_OF_A_COMMAND, TURN_COMMANDS
 from busbar.broker.fragment_machine import FragmentMachine
 from busbar.broker.host_api import StoreState
@@ -36,6 +35,8 @@ from tests.unit.broker.hosting import (
     topic,
 )
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 TOPIC = 1
 SUBSCRIPTIONS = [2, 3, 4]
 SUBSCRIPTION = SubscriptionDescription().fragment_settings()
@@ -49,14 +50,6 @@ async def publishing() -> AsyncIterator[Hosting]:
         )
         here.store.groups, here.store.log = [], []
         yield here
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 50)
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
-    yield
 
 
 def peek(fragment: int, request: int) -> Peek:
@@ -122,7 +115,7 @@ async def test_all_copies_or_none_when_the_commit_fails(fault: Fault) -> None:
         await here.until(lambda: here.host.state is StoreState.OPEN)
         made = 3 if fault is Fault.UNHEARD else 0
         assert await counts(here, 100) == [0, *[1 + made] * 3]
-        await asyncio.sleep(0.1)
+        await here.serving()
         here.host.submit([send(TOPIC, 3)])
         assert (await here.sent(3)).numbers == [2 + made], "the topic's numbers go on from what is durable"
         assert await counts(here, 200) == [0, *[2 + made] * 3]
@@ -312,7 +305,7 @@ async def test_whatever_happens_subscriptions_agree(seed: int) -> None:
             await here.answer(number)
         here.store._faults.clear()
         await asyncio.sleep(0.1)
-        await here.until(lambda: here.host.state is StoreState.OPEN)
+        await here.serving()
         await asyncio.sleep(0.05)
         topic_left, *held = await counts(here, 10_000)
         assert topic_left == 0 and len(set(held)) == 1, held

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.broker import reopening, store_lifecycle
 from busbar.model.commands import AcceptSession, Peek, Send, StoreCopies
 from busbar.model.effects import Delivered, Peeked, Refused, Sent
 from busbar.model.entities import SubscriptionDescription
@@ -17,17 +16,11 @@ from busbar.model.message import ACTIVE, Draft, SubscriptionCopy
 from harness.memory_store import Disk, Fault
 from tests.unit.broker.hosting import Hosting, complete, demand, topic
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 TOPIC = 1
 FIRST = 10
 PLAIN = SubscriptionDescription()
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 10)
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
-    yield
 
 
 @asynccontextmanager

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.broker import reopening, store_lifecycle
 from busbar.broker.host_api import StoreState
 from busbar.model.commands import COMPLETE, Inspect, Send, Settle, Transact, TransactionPart
 from busbar.model.effects import Delivered, Done, Inspected, Refused
@@ -18,17 +17,11 @@ from busbar.model.message import ACTIVE
 from harness.memory_store import Fault
 from tests.unit.broker.hosting import Hosting, demand, draft, hosting, send, topic
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 TOPIC = 1
 SUBSCRIPTIONS = [2, 3, 4]
 SUBSCRIPTION = SubscriptionDescription().fragment_settings()
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 10)
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
-    yield
 
 
 @asynccontextmanager

@@ -112,6 +112,16 @@ def test_a_call_that_does_not_expire_waits_while_answers_come(world: World) -> N
     assert world.events == [(round(last + TIMEOUT, 6), "silence")]
 
 
+def test_a_call_expires_in_its_time_behind_one_that_does_not(world: World) -> None:
+    world.begin("long", expires=False)
+    world.run(1)
+    world.begin("short")
+    for _ in range(30):
+        world.run(TIMEOUT / 3)
+        world.answer()
+    assert world.events == [(1 + TIMEOUT, "short")]
+
+
 def test_nothing_is_reported_after_the_end_of_the_link(world: World) -> None:
     world.begin("a")
     world.begin("b", expires=False)

@@ -76,6 +76,19 @@ def test_other_errors_are_tried_again_while_the_lock_lasts() -> None:
     assert locks.renewed[3] == 62 and locks.renewed[-1] == pytest.approx(92, abs=1)
 
 
+def test_an_error_that_nobody_expected_ends_no_renewal() -> None:
+    locks = Locks(1000)
+    locks.problems = [RuntimeError("a fault")]
+    first = locks.renewal.register(locks.renew, locks.end())
+    locks.run(40)
+    assert locks.renewed == [30, 31], "tried again after the pause"
+    first.stop()
+    locks.renewed.clear()
+    locks.renewal.register(locks.renew, locks.end())
+    locks.run(40)
+    assert locks.renewed == [70], "other locks are renewed"
+
+
 def test_locks_of_different_ages() -> None:
     locks = Locks(100)
     locks.renewal.register(locks.renew, locks.end())

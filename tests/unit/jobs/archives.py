@@ -8,9 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from busbar.jobs.archive import MESSAGES, arrow_schema
-from busbar.jobs.archive_writer import ArchiveWriter, StagedFile
+from busbar.jobs.archive_writer import ArchiveWriter
 from busbar.jobs.manifest import BatchMark
 from busbar.jobs.parquet_files import write_task
+from busbar.jobs.staged_files import StagedFile
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 QUERY = "0123456789abcdef0123456789abcdef"
@@ -38,8 +39,8 @@ def rows(
     return pa.RecordBatch.from_pylist(known, schema=schema)
 
 
-def staged(writer: ArchiveWriter, *batches: pa.RecordBatch) -> list[StagedFile]:
-    results = write_task(iter(batches), str(writer.stage()), MESSAGES)
+def staged(writer: ArchiveWriter, *batches: pa.RecordBatch, entity: str = "orders") -> list[StagedFile]:
+    results = write_task(iter(batches), writer.stage(entity), MESSAGES)
     return [StagedFile(**row) for result in results for row in result.to_pylist()]
 
 

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from busbar.jobs import archive
-from busbar.jobs.archive import EVENTS, FILES, MESSAGES
+from busbar.jobs.archive import EVENTS, MESSAGES
+from busbar.jobs.archive_identity import FILES
 from busbar.jobs.archive_writer import ArchiveWriter
 from busbar.jobs.compaction import compact, main
 from busbar.jobs.manifest import ArchiveError
@@ -40,7 +41,7 @@ def plain_numbers(directory: Path) -> list[int]:
 def test_an_hour_has_its_own_file(tmp_path: Path) -> None:
     writer = ArchiveWriter.open(tmp_path, MESSAGES)
     batch = rows(0, 4, begins=NOON - timedelta(minutes=1), step=timedelta(minutes=20))
-    writer.publish(staged(writer, batch), mark(0, "sales/orders"))
+    writer.publish(staged(writer, batch, entity="sales/orders"), mark(0, "sales/orders"))
     paths = [str(path.relative_to(tmp_path)) for path in shown(tmp_path)]
     assert paths == [
         "entity=sales%2Forders/date=2026-01-31/hour=11/0123456789ab-0000000000-0000.parquet",

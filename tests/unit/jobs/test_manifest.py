@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.jobs.archive_files import LocalFiles
 from busbar.jobs.manifest import (
     DIRECTORY,
     SUM_EVERY,
@@ -26,7 +27,7 @@ def added(number: int) -> Commit:
 
 
 def test_what_was_committed_is_there(tmp_path: Path) -> None:
-    manifest = Manifest(tmp_path)
+    manifest = Manifest(LocalFiles(tmp_path))
     manifest.commit(added(0))
     manifest.commit(added(1))
     manifest.commit(Commit(7, (ArchivedFile("hour/both", 2, 150),), ("hour/file0", "hour/file1")))
@@ -36,11 +37,11 @@ def test_what_was_committed_is_there(tmp_path: Path) -> None:
     assert found.removed == {"hour/file0": 7, "hour/file1": 7}
     assert found.batches == {"query": 1}
     assert found.reached["orders"].positions == {0: 10}
-    assert Manifest(tmp_path).contents == found
+    assert Manifest(LocalFiles(tmp_path)).contents == found
 
 
 def test_sums_replace_old_commits(tmp_path: Path) -> None:
-    manifest = Manifest(tmp_path)
+    manifest = Manifest(LocalFiles(tmp_path))
     for number in range(3 * SUM_EVERY + 1):
         manifest.commit(added(number))
     names = sorted(path.name for path in (tmp_path / DIRECTORY).iterdir())
@@ -50,7 +51,7 @@ def test_sums_replace_old_commits(tmp_path: Path) -> None:
 
 
 def test_no_number_is_given_twice(tmp_path: Path) -> None:
-    one, other = Manifest(tmp_path), Manifest(tmp_path)
+    one, other = Manifest(LocalFiles(tmp_path)), Manifest(LocalFiles(tmp_path))
     one.commit(added(0))
     with pytest.raises(ArchiveError, match="another process writes"):
         other.commit(added(0))
@@ -58,7 +59,7 @@ def test_no_number_is_given_twice(tmp_path: Path) -> None:
 
 
 def test_a_reader_beside_the_writer_sees_a_state_that_was(tmp_path: Path) -> None:
-    manifest = Manifest(tmp_path)
+    manifest = Manifest(LocalFiles(tmp_path))
     over = threading.Event()
     seen: list[int] = []
     failures: list[BaseException] = []
@@ -83,7 +84,7 @@ def test_a_reader_beside_the_writer_sees_a_state_that_was(tmp_path: Path) -> Non
 
 
 def test_damage_is_said(tmp_path: Path) -> None:
-    manifest = Manifest(tmp_path)
+    manifest = Manifest(LocalFiles(tmp_path))
     for number in range(3):
         manifest.commit(added(number))
     second = tmp_path / DIRECTORY / "000000000002.json"
