@@ -30,6 +30,14 @@ def run(namespace: Namespace, source: object, target: str, **options: object) ->
     return replay(str(source), target, connection=namespace.server.connection_string, wait=20, **options)  # type: ignore[arg-type]
 
 
+def descriptions(namespace: Namespace) -> set[str]:
+    """The descriptions of the last jobs, as Spark's UI shows them."""
+    java: Any = namespace.spark.sparkContext._jsc
+    jobs = java.sc().statusStore().jobsList(None)
+    found = (jobs.apply(number).description() for number in range(jobs.size()))
+    return {str(each.get()) for each in found if each.isDefined()}
+
+
 def held(namespace: Namespace, queue: str) -> int:
     """How many messages have ever come into a queue."""
     return sum(namespace.taps(queue).ends().ends.values())
@@ -71,6 +79,7 @@ def test_an_archive_comes_back_once_in_order_and_as_it_was(
     # Times beside the condition. What is not found is explained by what there is.
     past = run(namespace, archive, target, until="2020-01-01", dry_run=True)
     assert past.found == 0 and len(past.there) <= 2
+    assert re.fullmatch(r"reads 0 of [\d,]+ files, 0\.0 of [\d.]+ MB", past.read)
     assert all(re.fullmatch(rf"{wide}: \S+Z to \S+Z, [\d,]+ messages", line) for line in past.there)
     assert run(namespace, archive, target, since="2020-01-01", dry_run=True, sample=0).found == COUNT
 
@@ -78,13 +87,16 @@ def test_an_archive_comes_back_once_in_order_and_as_it_was(
     report = run(namespace, archive, target, on_progress=steps.append)
     assert (report.found, report.sent, report.refused) == (COUNT, COUNT, 0)
     assert steps[-1].sent == steps[-1].total == COUNT
-    assert report.added == COUNT
+    assert (report.added, report.known, report.unsure) == (COUNT, 0, 0)
+    read = re.fullmatch(r"reads (\d+) of (\d+) files, [\d.]+ of [\d.]+ MB", report.read)
+    assert read is not None and read[1] == read[2] != "0"
+    assert f"busbar replay: {archive} → {target}" in descriptions(namespace)
     counts = [step.sent for step in steps]
     assert counts == sorted(counts), "progress goes forward"
     # Once more, and with other partitions: everything is known.
     namespace.spark.conf.set("spark.sql.files.maxPartitionBytes", "4k")
     again = run(namespace, archive, target)
-    assert (again.sent, again.added) == (COUNT, 0)
+    assert (again.sent, again.added, again.known) == (COUNT, 0, COUNT)
     namespace.spark.conf.unset("spark.sql.files.maxPartitionBytes")
     taken = take(namespace, target, COUNT)
     seen: dict[object, list[object]] = {}
@@ -200,6 +212,7 @@ def test_a_kill_in_the_middle_and_a_second_run_make_each_message_once(
     assert main([str(tmp_path / "parquet"), target, "--connection-file", str(namespace.secret)]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["found"], report["sent"], report["entities"]) == (count, count, {queue: count})
+    assert report["added"] + report["known"] == count and report["known"] >= between and not report["unsure"]
     messages = decoded(take(namespace, target, count))
     numbers: list[Any] = [message.application_properties["number"] for message in messages]
     assert sorted(numbers) == list(range(count))

@@ -22,6 +22,8 @@ from pyspark.sql.types import StructType
 from busbar.client import BatchOver
 from busbar.client.blocking import connect
 from busbar.client.sender import Writer
+from busbar.spark import sink_progress
+from busbar.spark.sink_metrics import SinkProgress
 from tests.spark.conftest import QUEUES, Namespace
 
 LISTENER = {"Name": "listener", "Rights": ["Listen"], "PrimaryKey": "first key", "SecondaryKey": "second key"}
@@ -232,7 +234,8 @@ class Stream:
         lines = [json.dumps({"number": number, "body": f"body {number}"}) for number in range(first, last)]
         (self._input / f"{first}.json").write_text("\n".join(lines))
 
-    def run(self, partitions: int, marker: Path | None = None) -> None:
+    def run(self, partitions: int, marker: Path | None = None) -> SinkProgress | None:
+        """Run to the end; returns what the last batch has written."""
         frame = self._namespace.spark.readStream.schema(self._schema).json(str(self._input))
         frame = frame.repartition(partitions, F.rand())
         if marker is not None:
@@ -245,6 +248,8 @@ class Stream:
             .start()
         )
         query.awaitTermination(60)
+        written = [sink_progress(each) for each in query.recentProgress]
+        return next((each for each in reversed(written) if each is not None), None)
 
     def forget_the_last_commit(self) -> int:
         """As if Spark had died right before it noted it. The batch."""
@@ -272,15 +277,21 @@ def test_a_stream_writes_once_through_failures_and_replays(
         stream.run(2, marker)
     assert 0 < bodies(namespace, wide).total() < 300
     marker.unlink()
-    stream.run(3)
+    repeated = stream.run(3)
     assert bodies(namespace, wide) == expected(300)
+    assert repeated is not None and (repeated.entity, repeated.batch) == (wide, 0)
+    metrics = repeated.metrics
+    assert (metrics.messages, metrics.refused) == (300, 0) and metrics.bytes > 300 * len("body 299")
+    assert metrics.duplicates is not None and 0 < metrics.duplicates < 300 and metrics.wait_seconds > 0
     # The queue has no duplicate detection at all, and its messages are gone: what is known of them is the writer's.
     namespace.receive(wide, 300)
     stream.forget_the_last_commit()
-    stream.run(5)
+    known = stream.run(5)
+    assert known is not None and (known.metrics.messages, known.metrics.duplicates) == (300, 300)
     assert not bodies(namespace, wide)
     stream.add(300, 350)
-    stream.run(2)
+    fresh = stream.run(2)
+    assert fresh is not None and (fresh.metrics.messages, fresh.metrics.duplicates) == (50, 0)
     assert bodies(namespace, wide) == expected(350) - expected(300)
     zombie = namespace.factory.sender(wide, writer=Writer(f"spark-query-{stream.query_id}", 0))
     with pytest.raises(Exception, match="batch") as raised:

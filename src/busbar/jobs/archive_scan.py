@@ -4,8 +4,8 @@
 
 1. The files of an archive are in directories by entity and hour. Files of other entities and hours are not opened.
 2. Of each other file the footer is read, which has the smallest and largest values of each row group. Row groups that
-   cannot have a wanted row are left out.
-3. Of the rest the named columns are read, and rows that are not wanted are left out before Spark gets them.
+   cannot have a selected row are left out.
+3. Of the rest the named columns are read, and other rows are left out before Spark gets them.
 
 Conditions come from the parameters, and in sessions that push filters also from Spark (archive_filters.py). The reading
 works on a pyarrow dataset with any file system. ScanFigures has what a read takes: `figures` names a file on the driver's
@@ -172,17 +172,17 @@ class ArchiveReader(DataSourceReader):
         return found
 
     def partitions(self) -> Sequence[InputPartition]:
-        wanted = self._filter.rows
+        rows = self._filter.rows
         dataset = archive.dataset(self._directory)
-        fragments = dataset.get_fragments() if wanted is None else dataset.get_fragments(filter=wanted)
-        chosen = [fragment for fragment in fragments if self._is_wanted(fragment.path)]
+        fragments = dataset.get_fragments() if rows is None else dataset.get_fragments(filter=rows)
+        chosen = [fragment for fragment in fragments if self._is_selected(fragment.path)]
         with ThreadPoolExecutor(FOOTERS_AT_ONCE, "busbar-footers") as pool:
             pruned = [fragment for fragment in pool.map(self._pruned, chosen) if fragment is not None]
         self._count(len(pruned), sum(sum(_sizes(fragment, self._counted)) for fragment in pruned))
         return _parts(pruned, [_sizes(fragment, set(self._names)) for fragment in pruned])
 
-    def _is_wanted(self, path: str) -> bool:
-        """Whether a file is of a wanted entity, and of an hour within the limits."""
+    def _is_selected(self, path: str) -> bool:
+        """Whether a file is of a selected entity, and of an hour within the limits."""
         entity, day, hour = (part.partition("=")[2] for part in path.split("/")[-4:-1])
         if self._keys and key_of(unquote(entity)) not in self._keys:
             return False
@@ -192,7 +192,7 @@ class ArchiveReader(DataSourceReader):
         return self._filter.has_hour(microseconds(begins))
 
     def _pruned(self, fragment: Any) -> Any:
-        """The row groups of a file that can have wanted rows; None if there are none."""
+        """The row groups of a file that can have selected rows; None if there are none."""
         found = fragment
         if self._filter.rows is not None:
             found = fragment.subset(filter=self._filter.rows, schema=self._schema)

@@ -31,7 +31,14 @@ from busbar.jobs.insight_figures import EntityFigures, Report
 from busbar.jobs.insight_html import render
 from busbar.jobs.insight_measures import measure
 from busbar.jobs.job_run import JobRun, program
-from busbar.jobs.launch import add_connection, connection_of, given_connection, reach_broker, session_of
+from busbar.jobs.launch import (
+    add_connection,
+    connection_of,
+    described,
+    given_connection,
+    reach_broker,
+    session_of,
+)
 from busbar.jobs.report_files import report_path, write_report
 from busbar.spark.secrets import Secret
 
@@ -95,8 +102,9 @@ def _of_archives(
     spark: SparkSession, archives: Sequence[str], names: Sequence[str], on_progress: Progress
 ) -> list[EntityFigures]:
     on_progress("measuring")
-    history, subjects = sources.archived_history(spark, archives, names)
-    return measure(subjects, history)
+    with described(spark, f"busbar insight: {', '.join(str(each) for each in archives)}"):
+        history, subjects = sources.archived_history(spark, archives, names)
+        return measure(subjects, history)
 
 
 def _of_taps(
@@ -111,7 +119,10 @@ def _of_taps(
     """Choose the spans of taps before Spark starts: problems with them are reported at once, and missing taps
     are created."""
     tapped = [sources.look(connection, name, tap) for name in names]
-    with session_of(session, NAME, master, on_progress) as spark:
+    with (
+        session_of(session, NAME, master, on_progress) as spark,
+        described(spark, f"busbar insight: {', '.join(names)}"),
+    ):
         on_progress("measuring")
         history = sources.tapped_history(spark, connection, tapped)
         figures = measure([each.subject for each in tapped], history)

@@ -16,6 +16,7 @@ from busbar.spark.secrets import Secret
 from busbar.spark.session import COMMON, QUICK_START, open_session, register_format
 
 CONNECTION_VARIABLE = "BUSBAR_CONNECTION_STRING"
+DESCRIPTION = "spark.job.description"
 
 
 def job_session(
@@ -73,6 +74,18 @@ def session_of(
     else:
         on_notice("stopping Spark")
         made.stop()
+
+
+@contextmanager
+def described(spark: SparkSession, text: str) -> Iterator[None]:
+    """Name the work of the block in Spark's UI and logs."""
+    context = spark.sparkContext
+    before = context.getLocalProperty(DESCRIPTION)
+    context.setJobDescription(text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(DESCRIPTION, before)  # type: ignore[arg-type]  # None removes it
 
 
 def connection_of(given: Secret | str | None) -> Secret:

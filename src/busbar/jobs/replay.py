@@ -144,13 +144,16 @@ def replay(
     span = TimeSpan.parse(since, until)
     began = time.monotonic()
     with _failures_of_spark():
-        from busbar.jobs.launch import connection_of, reach_broker
+        from busbar.jobs.launch import connection_of, described, reach_broker
 
         secret = connection_of(connection)
         reach_broker(secret, wait, on_notice)
         job = _Replay(str(source), target.strip("/"), secret, where, span, parse_edits(edits), ids, run, wait)
         job.check_target(dry_run, on_notice)
-        with spark_session(session, "busbar-replay", master, on_notice) as spark:
+        with (
+            spark_session(session, "busbar-replay", master, on_notice) as spark,
+            described(spark, f"busbar replay: {job.source} → {job.target}"),
+        ):
             on_notice("counting")
             selection = job.select(spark, (*SAMPLED, *PLACE) if dry_run else SENT)
             found = job.count(spark)

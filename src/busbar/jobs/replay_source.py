@@ -280,11 +280,15 @@ def evaluate(
     """The sequence numbers of the messages of an entity that match a condition, and the values of the edits on each."""
     from pyspark.errors import PySparkException
 
+    from busbar.jobs.launch import described
     from busbar.jobs.replay_task import EDIT
 
     columns = [f"{EDIT}{index}" for index in range(len(edits))]
     try:
-        with spark_session(session, "busbar-redrive", master, on_notice) as spark:
+        with (
+            spark_session(session, "busbar-redrive", master, on_notice) as spark,
+            described(spark, f"busbar redrive: {source}"),
+        ):
             on_notice("selecting")
             frame = selected(spark, source, connection, where, edits, wait, uses=["sequence_number"])
             rows = frame.select("sequence_number", *columns).collect()

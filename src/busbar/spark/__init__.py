@@ -11,8 +11,17 @@ if TYPE_CHECKING:
     from busbar.spark.lag import source_progress
     from busbar.spark.listener import attach, detach
     from busbar.spark.session import local_session, open_session, register_format
+    from busbar.spark.sink_metrics import sink_progress
 
-__all__ = ["attach", "detach", "local_session", "open_session", "register_format", "source_progress"]
+__all__ = [
+    "attach",
+    "detach",
+    "local_session",
+    "open_session",
+    "register_format",
+    "sink_progress",
+    "source_progress",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -29,4 +38,8 @@ def __getattr__(name: str) -> object:
         from busbar.spark import lag
 
         return lag.source_progress
+    if name == "sink_progress":
+        from busbar.spark import sink_metrics
+
+        return sink_metrics.sink_progress
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

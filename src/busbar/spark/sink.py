@@ -11,7 +11,7 @@ A batch is visible as it is written. If it fails, its stored messages stay visib
 transaction over all tasks.
 
 A task does this: rows → messages (sink_encode.py) → sender. While one chunk is being sent, the next one is encoded. A task
-succeeds when all its messages are durable.
+succeeds when all its messages are durable. It reports what it has written (sink_metrics.py).
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ from busbar.spark.connection import client_of_process, log
 from busbar.spark.errors import SinkError
 from busbar.spark.sink_columns import ColumnPlan, plan_of
 from busbar.spark.sink_encode import Encoded, MessageEncoder
+from busbar.spark.sink_metrics import SinkMetrics, keep_metrics, total
 from busbar.spark.sink_options import SinkOptions
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 """Local properties that Spark sets for the tasks of a stream."""
+QUERY_PREFIX = "spark-query-"
 
 ABORT_WAIT = 5.0
 FIRST_PAUSE = 0.2
@@ -75,12 +77,13 @@ def _refuse_overwriting(overwrite: bool, hint: str) -> None:
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """The result of a task: its writer, the number of bad rows, and their file."""
+    """The result of a task: its writer, the number of bad rows, their file, and what it has written."""
 
     writer: str
     batch: int
     bad: int
     staged: str = field(default="")
+    metrics: SinkMetrics = field(default_factory=SinkMetrics)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -129,6 +132,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             publish(self._options.bad_rows, writer, batchId, _staged_files(messages))
             if self._options.once:
                 _commit(self._options, writer, batchId, self._options.wait)
+            metrics = total(message.metrics for message in messages if isinstance(message, TaskCommit))
+            keep_metrics(writer.removeprefix(QUERY_PREFIX), batchId, self._options.entity, metrics)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: sent messages stay, and are recognized when the batch is written again."""
@@ -142,7 +147,7 @@ def _writer_of_query() -> Writer:
         raise SinkError(
             "BUSBAR_SINK_NO_QUERY", "Spark did not tell the task which query and batch it belongs to."
         )
-    return Writer(f"spark-query-{query}", int(batch))
+    return Writer(f"{QUERY_PREFIX}{query}", int(batch))
 
 
 def _commit(options: SinkOptions, writer: str, batch: int, wait: float) -> None:
@@ -157,7 +162,10 @@ def _staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
 
 
 def _report(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    bad = sum(message.bad for message in messages if isinstance(message, TaskCommit))
+    tasks = [message for message in messages if isinstance(message, TaskCommit)]
+    written = total(task.metrics for task in tasks)
+    log.info("Wrote to %r: %s", options.entity, written.to_json())
+    bad = sum(task.bad for task in tasks)
     if bad:
         log.warning("%d rows could not be messages of %r (badRows=%s)", bad, options.entity, options.bad_rows)
 
@@ -170,6 +178,8 @@ def _write(
 ) -> TaskCommit:
     encoder = MessageEncoder(plan, options.once)
     bad = BadRows(options.bad_rows, options.entity)
+    sent = SentTotals()
+    duplicates: int | None = 0
     try:
         factory = client_of_process(options.secret, options.wait)
         with (
@@ -182,34 +192,64 @@ def _write(
                 if under_way is not None:
                     under_way.result()
                 bad.add(batch, encoded.bad)
-                under_way = ahead.submit(_send, sender, options, batch, encoded, bad)
+                under_way = ahead.submit(_send, sender, options, batch, encoded, bad, sent)
             if under_way is not None:
                 under_way.result()
+                duplicates = sender.duplicates
         bad.close()
     except BusbarClientError as error:
         raise translated(error, options) from None
-    return TaskCommit(writer.name, writer.batch, bad.count, bad.staged)
+    metrics = SinkMetrics(sent.messages, sent.bytes, bad.count, duplicates, sent.seconds)
+    return TaskCommit(writer.name, writer.batch, bad.count, bad.staged, metrics)
+
+
+@dataclass(slots=True)
+class SentTotals:
+    """What a task has sent, and how long it has waited for answers."""
+
+    messages: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
 
 
 def _send(
-    sender: BlockingSender, options: SinkOptions, batch: pa.RecordBatch, encoded: Encoded, bad: BadRows
+    sender: BlockingSender,
+    options: SinkOptions,
+    batch: pa.RecordBatch,
+    encoded: Encoded,
+    bad: BadRows,
+    sent: SentTotals,
 ) -> None:
-    """Send the messages of a batch. If the broker refuses a message because of its content, it becomes a bad row."""
+    """Send the messages of a batch, and add them to what was sent."""
+    began = time.monotonic()
+    refused = _send_all(sender, options, batch, encoded, bad)
+    sent.seconds += time.monotonic() - began
+    sent.messages += len(encoded.messages) - len(refused)
+    sent.bytes += sum(len(message) for message in encoded.messages) - sum(refused)
+
+
+def _send_all(
+    sender: BlockingSender, options: SinkOptions, batch: pa.RecordBatch, encoded: Encoded, bad: BadRows
+) -> list[int]:
+    """Send the messages of a batch. If the broker refuses a message because of its content, it becomes a bad row. Returns
+    the sizes of these."""
     messages, rows = encoded.messages, encoded.rows
+    sizes: list[int] = []
     until: float | None = None
     pause = FIRST_PAUSE
     while messages:
         try:
             sender.send(messages)
-            return
+            return sizes
         except SendFailed as error:
             refused = [
                 index for index, (condition, _text) in error.failed.items() if condition in OF_ONE_MESSAGE
             ]
             bad.add(batch, [(rows[index], error.failed[index][1]) for index in refused])
+            sizes += [len(messages[index]) for index in refused]
             others = sorted({*error.failed, *error.unknown}.difference(refused))
             if not others:
-                return
+                return sizes
             # With ids the sender has retried for as long as it may. Without them this function retries.
             left = {index: error.failed[index] for index in others if index in error.failed}
             if options.once or not SendFailed(error.text, failed=left).retryable:
@@ -226,6 +266,7 @@ def _send(
             raise failure
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
+    return sizes
 
 
 def translated(error: BusbarClientError, options: SinkOptions) -> SinkError:

@@ -8,6 +8,7 @@ import pytest
 
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
+from busbar.amqp.types import Int, Symbol
 from busbar.client import (
     NO_RETRY,
     BatchOver,
@@ -180,6 +181,43 @@ async def test_a_writer_repeats_what_was_not_answered(
     assert outcome.count == 20 and outcome.repeated >= 20
     assert set(stored) == {str(number) for number in range(20)}
     assert seen.count({"busbar:writer": "w", "busbar:batch": 7}) == 3
+
+
+async def test_what_the_broker_dropped_is_counted_over_all_connections(
+    factory: MessagingFactory, scripted: ScriptedBroker
+) -> None:
+    scripted.offers = ["busbar:mixed-batches", "busbar:duplicates"]
+    stored: set[str] = set()
+
+    def answer(link: Link, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            known = len(stored.intersection(ids_of(delivery)))
+            stored.update(ids_of(delivery))
+            if len(stored) == 30 and scripted.connections == 1:
+                scripted.hang_up()  # stored, without an answer
+                return
+            if known:
+                link.accept_with(delivery.id, {Symbol("busbar:duplicates"): Int(known)})
+            else:
+                link.accept_deliveries([delivery.id])
+
+    scripted.answer = answer
+    sender = await factory.sender("q", writer=Writer("w", 7))
+    assert sender.duplicates == 0
+    for _ in range(2):
+        await sender.send(messages(20))
+    assert (sender.duplicates, sender.doubtful) == (20, 0)
+    await sender.send(messages(30)[20:])
+    assert scripted.connections == 2
+    assert (sender.duplicates, sender.doubtful) == (30, 10), "the ten are repetitions of its own"
+
+
+async def test_an_older_broker_reports_no_duplicates(
+    factory: MessagingFactory, scripted: ScriptedBroker
+) -> None:
+    sender = await factory.sender("q", writer=Writer("w", 7))
+    await sender.send(messages(2))
+    assert sender.duplicates is None
 
 
 async def test_a_writer_gives_up_what_cannot_be_stored(

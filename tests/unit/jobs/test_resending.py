@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
 
-from busbar.jobs.resending import CHUNK_BYTES, Pace, ResendMessage, _chunks, source_id, writer_name
+import pytest
+
+from busbar.amqp.events import Delivery
+from busbar.amqp.link import Link
+from busbar.amqp.types import Int, Symbol
+from busbar.client import OutgoingMessage, Retry, encode
+from busbar.client.blocking import connect
+from busbar.client.sender import Writer
+from busbar.jobs.resending import (
+    CHUNK_BYTES,
+    Pace,
+    Resender,
+    ResendMessage,
+    ResendResult,
+    _chunks,
+    source_id,
+    writer_name,
+)
+from tests.unit.client.scripted_broker import ScriptedBroker
 
 
 def test_an_id_says_where_a_message_came_from_and_fits() -> None:
@@ -44,6 +63,48 @@ def test_a_pace_holds_over_its_chunks() -> None:
     assert time.monotonic() - began >= 0.39
     assert Pace(0).chunk == 1_000
     assert Pace(0.5).chunk == 1
+
+
+@pytest.mark.asyncio
+async def test_what_was_repeated_after_a_failure_is_unsure() -> None:
+    """The broker has 8 of the 10 messages. It drops these, and in one case answers when they are sent again."""
+    scripted = await ScriptedBroker().start()
+    scripted.offers = ["busbar:mixed-batches", "busbar:duplicates"]
+    messages = [
+        ResendMessage(encode(OutgoingMessage(b"x", message_id=str(number))), "") for number in range(10)
+    ]
+
+    def run() -> tuple[ResendResult, ResendResult]:
+        retry = Retry(patience=5.0, first=0.01, longest=0.05)
+        with (
+            connect(scripted.connection_string, retry=retry) as factory,
+            Resender(factory, "q", Writer("w", 0), Pace(0)) as resender,
+        ):
+            resender.send(messages)
+            return resender.dropped(repeats=False), resender.dropped(repeats=True)
+
+    def answer(link: Link, deliveries: list[Delivery]) -> None:
+        if scripted.connections == hangs_up_at:
+            scripted.hang_up()
+        else:
+            link.accept_with(deliveries[0].id, {Symbol("busbar:duplicates"): Int(8)})
+
+    scripted.answer = answer
+    hangs_up_at = 0
+    first, repeated = await asyncio.to_thread(run)
+    assert (first.known, first.unsure, first.is_counted) == (8, 0, True)
+    assert (repeated.known, repeated.unsure) == (0, 8), "an earlier attempt of the task may have sent them"
+    hangs_up_at = scripted.connections + 1
+    first, _ = await asyncio.to_thread(run)
+    assert (first.known, first.unsure) == (0, 8)
+    total = ResendResult(10)
+    total.add(first)
+    assert total.added == 2
+    scripted.offers = ["busbar:mixed-batches"]
+    first, _ = await asyncio.to_thread(run)
+    total.add(first)
+    assert not first.is_counted and total.added is None
+    await scripted.stop()
 
 
 def test_a_redrive_needs_no_spark() -> None:
