@@ -7,16 +7,18 @@ The pictures of docs/capture.md are made here. After a change of the table, make
 
 from __future__ import annotations
 
+import base64
 import html
 import io
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser
 from rich.console import Console
-from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
+from rich.terminal_theme import TerminalTheme
 
 from busbar.jobs.progress import BatchProgress, ProgressTable
 from tests.console import pictures
@@ -31,8 +33,12 @@ STEPS = (
     BatchProgress("shop/orders/$deadletterqueue", 31, 2, 0.9, 493, 0),
 )
 NOTICE = "waiting for the broker at broker.example:5671 for up to 5m"
-LIGHT = TerminalTheme((251, 251, 249), (32, 36, 42), DIMMED_MONOKAI.ansi_colors, None)  # type: ignore[arg-type]
-DARK = TerminalTheme((20, 24, 29), (222, 226, 230), DIMMED_MONOKAI.ansi_colors, None)  # type: ignore[arg-type]
+COLOURS = [(128, 128, 128)] * 8
+"""Those of the table are the two of the terminal."""
+THEMES = {
+    "light": TerminalTheme((251, 251, 249), (32, 36, 42), COLOURS),
+    "dark": TerminalTheme((20, 24, 29), (222, 226, 230), COLOURS),
+}
 
 Scheme = Literal["light", "dark"]
 VIEWS: dict[str, tuple[Scheme, int, int]] = {
@@ -41,33 +47,29 @@ VIEWS: dict[str, tuple[Scheme, int, int]] = {
     "capture-narrow": ("light", 420, 44),
 }
 """By the name of the picture: colours, its width, and that of the terminal in characters."""
+OUTSIDE = """() => [...document.querySelectorAll('svg, svg text')].filter(each => {
+  const box = each.getBoundingClientRect();
+  return box.left < 0 || box.right > document.documentElement.clientWidth + 1;
+}).map(each => each.textContent)"""
 MOST_BYTES = 40_000
 HEIGHT = 400
 
 
 def table_page(scheme: Scheme, columns: int) -> str:
     """A page with the table that a terminal of this width shows."""
-    times = iter([BEGIN, *(BEGIN + timedelta(seconds=number) for number in range(4)), BEGIN])
-    last = [BEGIN]
-
-    def clock() -> datetime:
-        last[0] = next(times, BEGIN + timedelta(seconds=17))
-        return last[0]
-
-    table = ProgressTable(io.StringIO(), clock)
+    now = [BEGIN]
+    table = ProgressTable(io.StringIO(), lambda: now[0])
     for step in STEPS:
+        now[0] += timedelta(seconds=1)
         table.show(step)
     table.notice(NOTICE)
-    console = Console(file=io.StringIO(), record=True, width=columns, force_terminal=True)
-    console.print("$ busbar capture shop/orders shop/payments …" if columns < 80 else COMMAND)
-    console.print(table)
+    now[0] += timedelta(seconds=17)
+    console = Console(file=io.StringIO(), record=True, width=columns, highlight=False)
+    console.print("$ busbar capture --output archive …\n", table)
     table.close()
-    svg = console.export_svg(
-        title="busbar capture", theme=LIGHT if scheme == "light" else DARK, unique_id="t"
-    )
-    svg = re.sub(r"@font-face \{.*?\}\n", "", svg, flags=re.DOTALL)  # no network
-    svg = re.sub(r"font-family: Fira Code, ?monospace", "font-family: monospace", svg)
-    paper = "#e9e9e4" if scheme == "light" else "#0b0d10"
+    svg = console.export_svg(title="busbar capture", theme=THEMES[scheme], unique_id="table")
+    svg = re.sub(r"@font-face \{.*?\}\n", "", svg, flags=re.DOTALL)  # a page without a network
+    paper = "#e4e4df" if scheme == "light" else "#0b0d10"
     return (
         "<!doctype html><html><head><meta charset='utf-8'><style>"
         f"body {{ margin: 8px; background: {paper} }} svg {{ width: 100%; height: auto; display: block }}"
@@ -75,7 +77,18 @@ def table_page(scheme: Scheme, columns: int) -> str:
     )
 
 
-COMMAND = "$ busbar capture shop/orders shop/payments news/Subscriptions/audit …"
+def terminal_font() -> str:
+    """A font of this machine in which all characters are equally wide, as terminals have it; the browser of the tests has
+    none. Without one, letters are only spaced."""
+    rules = []
+    for name, weight in (("DejaVuSansMono.ttf", 400), ("DejaVuSansMono-Bold.ttf", 700)):
+        for path in [*Path("/usr/share/fonts").rglob(name)][:1]:
+            data = base64.b64encode(path.read_bytes()).decode()
+            rules.append(
+                f"@font-face {{ font-family: 'Fira Code'; font-weight: {weight}; "
+                f"src: url(data:font/ttf;base64,{data}) }}"
+            )
+    return "".join(rules)
 
 
 def words_of(page: str) -> str:
@@ -94,21 +107,13 @@ def test_the_pictures_of_the_documents_show_this_table(chromium: Browser, name: 
         assert word in shown
     assert ("Last batch" in shown) == (columns == 80)
     context = chromium.new_context(
-        viewport={"width": width, "height": 300}, color_scheme=scheme, offline=True
+        viewport={"width": width, "height": 100}, color_scheme=scheme, offline=True
     )
     page = context.new_page()
     page.set_content(source)
-    box = page.evaluate(
-        "(() => { const b = document.querySelector('svg').getBoundingClientRect(); return [b.left, b.right, b.height] })()"
-    )
-    assert box[0] >= 0 and box[1] <= width and 100 < box[2] < HEIGHT
-    outside = page.evaluate(
-        """() => { const all = document.querySelector('svg').getBoundingClientRect();
-        return [...document.querySelectorAll('svg text')].filter(text => {
-          const box = text.getBoundingClientRect();
-          return box.width > 0 && (box.right > all.right + 1 || box.bottom > all.bottom + 1);
-        }).map(text => text.textContent) }"""
-    )
+    page.add_style_tag(content=terminal_font())
+    page.evaluate("document.fonts.ready")
+    outside = page.evaluate(OUTSIDE)
     assert outside == []
     picture = pictures.take(page, source, HEIGHT)
     context.close()
