@@ -102,7 +102,9 @@ class TerminalProgram:
         columns: int,
         directory: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        output: Path | None = None,
     ) -> None:
+        """Start the program. Its standard output goes to the file `output` instead of the terminal, if there is one."""
         self.screen = Screen(columns)
         self.raw = ""
         self._code: int | None = None
@@ -115,6 +117,8 @@ class TerminalProgram:
             try:
                 if directory is not None:
                     os.chdir(directory)
+                if output is not None:
+                    os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
                 os.execvpe(command[0], list(command), variables)
             finally:
                 os._exit(127)

@@ -31,6 +31,9 @@ BLOCK = re.compile(r"^```(\w+)(?: ([\w.]+))?\n(.*?)^```$", re.MULTILINE | re.DOT
 PLAIN = re.compile(r"(busbar|python) [^|&;<>`]*")
 """A command that needs no shell."""
 
+SHORT = 60
+"""How much of a command is on the terminal behind it, with the time that it took."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -80,7 +83,7 @@ class Reader:
             else:
                 run_python(arguments)
         sys.stdout.flush()
-        print(f"{time.monotonic() - began:6.1f} s: {line}", file=sys.stderr, flush=True)
+        print(f"{time.monotonic() - began:6.1f} s: {line[:SHORT]}", file=sys.stderr, flush=True)
 
     def keep_session(self) -> None:
         """Open a session, unless there is one: a program may have stopped it."""
@@ -103,7 +106,8 @@ def run_in_shell(line: str) -> None:
     """Run a line with bash, and take over what it exports."""
     exported = Path(".exported").resolve()
     subprocess.run(["bash", "-ec", f"{line}\nenv -0 > {shlex.quote(str(exported))}"], check=True)
-    os.environ.update(pair.split("=", 1) for pair in exported.read_text().rstrip("\0").split("\0"))
+    pairs = [pair.partition("=") for pair in exported.read_text().rstrip("\0").split("\0")]
+    os.environ.update({name: value for name, _, value in pairs})
     exported.unlink()
 
 

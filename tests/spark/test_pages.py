@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +16,15 @@ from pathlib import Path
 import pytest
 
 from harness.serving import Busbar
+from harness.terminal import TerminalProgram
 from tests.spark.conftest import QUICK_JAVA, SOURCES
+from tests.spark.page_program import SHORT
 
 ROOT = SOURCES.parent
 TUTORIAL = "tutorial-spark.md"
 PAGES = ("capture.md", "replay.md", "spark.md", "spark-sink.md", "spark-recipes.md", "taps.md", "insight.md")
+COLUMNS = 80
+PRINTED = "printed.txt"
 
 pytestmark = pytest.mark.timeout(600)  # for a machine that is busy
 
@@ -37,6 +39,8 @@ class Read:
     """By command, what those of the other pages printed."""
     place: Path
     """Where it was."""
+    terminal: TerminalProgram
+    """The terminal of all commands. Their standard output went to a file."""
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +50,17 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
     programs = tmp_path_factory.mktemp("bin")
     server = Busbar(place / ".busbar", arguments=("--dev",)).start()  # with the queues that it has by itself
     try:
-        printed = run_pages(place, programs)
+        terminal = run_pages(place, programs)
     finally:
         assert server.stop() == 0
     assert "Traceback" not in server.error_text
-    tutorial, last, others = printed.partition("$ python revenue_spark.py\n")
+    tutorial, last, others = (place / PRINTED).read_text().partition("$ python revenue_spark.py\n")
     shown, begin, rest = others.partition("\n$ ")
     said = dict(re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", begin.lstrip() + rest, re.MULTILINE))
-    return Read(tutorial + last + shown, said, place)
+    return Read(tutorial + last + shown, said, place, terminal)
 
 
-def run_pages(place: Path, programs: Path) -> str:
+def run_pages(place: Path, programs: Path) -> TerminalProgram:
     """Run the program of the pages. It finds `busbar` and `python` as in an environment that is activated, and no variable
     of Busbar."""
     for name, beginning in (("busbar", "-m busbar "), ("python", "")):
@@ -71,25 +75,46 @@ def run_pages(place: Path, programs: Path) -> str:
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": f"{SOURCES}:{ROOT}",
         "JAVA_TOOL_OPTIONS": QUICK_JAVA,
-        "COLUMNS": "100",
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.page_program", TUTORIAL, *PAGES],
-        cwd=place,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    command = [sys.executable, "-m", "tests.spark.page_program", TUTORIAL, *PAGES]
+    with TerminalProgram(
+        command, columns=COLUMNS, directory=place, environment=environment, output=place / PRINTED
+    ) as program:
+        code = program.end(550)
+    print(program.screen.text)  # with the time of each command, for `-rP`
+    assert code == 0, program.screen.text + (place / PRINTED).read_text()
+    return program
+
+
+def shown_by(read: Read, line: str) -> list[list[str]]:
+    """What is on the terminal for each time that a command of the pages ran, behind the name of the namespace."""
+    text = re.sub(r"^namespace: .*\n", "", read.terminal.screen.text + "\n", flags=re.MULTILINE)
+    found = re.findall(
+        rf"((?:^(?! *\d+\.\d s: ).*\n)*)^ *\d+\.\d s: {re.escape(line[:SHORT])}$", text, re.MULTILINE
     )
-    try:
-        printed, errors = process.communicate(timeout=550)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    assert process.returncode == 0, printed + errors
-    print(errors)  # with the time of each command, for `-rP`
-    return printed
+    return [each.splitlines() for each in found]
+
+
+@pytest.mark.req("D3", "D4")
+def test_live_tables_and_bars_stand_alone_on_the_terminal(read: Read) -> None:
+    """At the end a table has its last state, and what the job did before is drawn over. A bar is gone."""
+    for number, (head, line, row) in enumerate(
+        shown_by(read, "busbar capture sales --output sales-archive --available-now")
+    ):
+        assert head.split() == ["Entity", "Rows", "To", "go", "Rows/s", "Last", "batch", "Batch"]
+        assert set(line) == {"─"}
+        assert [row.split()[index] for index in (0, 1, 2, -1)] == ["sales", "1,000", "0", str(number)]
+    several = "busbar capture orders payments 'orders/$DeadLetterQueue' --output archive"
+    ((_, _, *rows),) = shown_by(read, f"{several} --events archive-events --available-now")
+    assert [row.split()[0] for row in rows if row] == [
+        *("orders", "orders", "orders/$deadletterqueue", "orders/$deadletterqueue", "payments", "payments")
+    ]
+    assert shown_by(read, "busbar replay archive orders-again --from 2026-01-31T12:00Z") == [[]]
+    raw = re.sub(r"\x1b\[[\d;]*m", "", read.terminal.raw)
+    assert "starting Spark … " in raw and "waiting for the first batch … " in raw
+    assert re.search(r"━{40} +2 of 2 sent +\d:\d\d:\d\d", raw)
+    assert read.terminal.screen.has_cursor
+    assert not re.search(r" (WARN|ERROR) |Exception|Traceback|WARNING|Picked up", raw), "Spark's log"
 
 
 @pytest.mark.req("D3")

@@ -1,6 +1,8 @@
-"""The recipes of docs/spark-recipes.md, killed between result and settlement: no message is lost, and none counts twice.
+"""The recipes of docs/spark-recipes.md and samples/spark/sessions.py, killed between result and settlement, and started
+again: no message is lost, and none counts twice.
 
-test_pages.py runs the page as it stands. Here the same programs are killed, and started again in the session of the tests.
+test_pages.py runs the page as it stands, and the sample without arguments. Here one program runs all of them
+(recipes_program.py), so that Java is started twice and not eight times.
 """
 
 from __future__ import annotations
@@ -10,23 +12,30 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 
+from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking_administration import BlockingAdministrationClient
 from tests.spark.conftest import QUICK_JAVA, SOURCES, Namespace
 from tests.spark.letters import take
 from tests.spark.page_program import blocks_of
+from tests.spark.recipes_program import OUTPUT
 
 ROOT = SOURCES.parent
-RECIPES = ("takings.py", "deliveries.py", "refunds.py")
 LOCK_SECONDS = 5
-STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+SESSIONS = [f"order {number}" for number in range(8)]
+FIRST = [f"step {number}" for number in range(20)]
+LAST = ["ship", "afterthought"]
+TOTALS = "SELECT country, amount FROM totals ORDER BY country"
+REFUNDS = "SELECT count(*), sum(amount) FROM refunds"
 
 pytestmark = [
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(400),  # two Sparks are started, on a machine that may be busy
     pytest.mark.server(
         {
             "takings": {"EnablePartitioning": True},
@@ -34,18 +43,15 @@ pytestmark = [
             "delivered": {},
             # The others may take longer than ten locks.
             "refunds": {"LockDuration": f"PT{LOCK_SECONDS}S", "MaxDeliveryCount": 1000},
+            "workflows": {"RequiresSession": True, "EnablePartitioning": True},
         }
     ),
 ]
 
 
-def execute(path: Path) -> None:
-    exec(compile(path.read_text(), path.name, "exec"), {"__name__": "__main__"})
-
-
-def killed_between_result_and_settlement(namespace: Namespace, place: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.killed_recipes", *RECIPES],
+def start(namespace: Namespace, place: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.recipes_program", *arguments],
         cwd=place,
         env=os.environ
         | {
@@ -54,25 +60,51 @@ def killed_between_result_and_settlement(namespace: Namespace, place: Path) -> N
             "JAVA_TOOL_OPTIONS": QUICK_JAVA,
         },
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
-        start_new_session=True,
+        start_new_session=True,  # it is killed with all that it has started
     )
-    assert process.stdout is not None
+
+
+def kill_between_result_and_settlement(namespace: Namespace, place: Path) -> None:
+    doomed = start(namespace, place, "--stop")
+    assert doomed.stdout is not None
     there: set[str] = set()
     try:
-        while len(there) < len(RECIPES):
-            line = process.stdout.readline()
+        while len(there) < 4:
+            line = doomed.stdout.readline()
             assert line, f"only {there}"
-            there.add(line.strip())
+            there |= {line.strip()} if line.startswith("result of ") else set()
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    assert there == {"result of add", "result of send", "result of complete"}
+        os.killpg(doomed.pid, signal.SIGKILL)
+        doomed.communicate()
+    assert there == {f"result of {name}" for name in ("add", "send", "complete", "write")}
+
+
+def run_to_the_end(namespace: Namespace, place: Path) -> str:
+    resumed = start(namespace, place)
+    try:
+        printed, _ = resumed.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        os.killpg(resumed.pid, signal.SIGKILL)
+        raise
+    assert resumed.returncode == 0, printed
+    return printed
+
+
+def send_steps(namespace: Namespace, steps: list[str]) -> None:
+    """The steps of all sessions, interleaved."""
+    messages = [
+        encode(OutgoingMessage(body=step.encode(), message_id=f"{session} {step}", session_id=session))
+        for step in steps
+        for session in SESSIONS
+    ]
+    with namespace.factory.sender("workflows") as sender:
+        sender.send(messages)
 
 
 def waiting(namespace: Namespace) -> dict[str, int]:
-    """How many messages each queue has, locked ones among them."""
+    """How many messages the queues of the recipes have, locked ones among them."""
     with BlockingAdministrationClient.from_connection_string(namespace.server.connection_string) as client:
         return {
             queue: client.get_queue_runtime_properties(queue).active_message_count
@@ -89,40 +121,53 @@ def rows_of(database: Path, query: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.req("D1", "D2", "D5")
-def test_a_recipe_that_is_killed_loses_nothing_and_counts_nothing_twice(
+def test_what_is_killed_before_it_settles_loses_nothing_and_counts_nothing_twice(
     namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BUSBAR_CONNECTION_STRING", namespace.server.connection_string)
-    monkeypatch.chdir(tmp_path)
     for block in blocks_of(ROOT / "docs" / "spark-recipes.md"):
         if block.name:
             (tmp_path / block.name).write_text(block.text)
-    sending = tmp_path / "send_messages.py"
-    execute(sending)
-    killed_between_result_and_settlement(namespace, tmp_path)
-    killed = time.monotonic()
+    sending = compile((tmp_path / "send_messages.py").read_text(), "send_messages.py", "exec")
+    exec(sending, {})
+    send_steps(namespace, FIRST)
+    kill_between_result_and_settlement(namespace, tmp_path)
 
     # All results are there, and no message is settled.
-    totals = "SELECT country, amount FROM totals ORDER BY country"
-    assert rows_of(tmp_path / "takings.db", totals) == [("DE", 4950), ("FR", 4950)]
-    assert rows_of(tmp_path / "refunds.db", "SELECT count(*), sum(amount) FROM refunds") == [(50, 1225)]
+    assert rows_of(tmp_path / "takings.db", TOTALS) == [("DE", 4950), ("FR", 4950)]
+    assert rows_of(tmp_path / "refunds.db", REFUNDS) == [(50, 1225)]
     assert waiting(namespace) == {"takings": 200, "deliveries": 60, "delivered": 20, "refunds": 51}
 
-    execute(sending)  # the next ones, behind those of the killed batches
-    spark = namespace.spark
-    try:
-        for name in ("takings.py", "deliveries.py"):
-            execute(tmp_path / name)
-    finally:
-        spark.conf.unset(STATE_STORE)
-    time.sleep(max(0.0, killed + LOCK_SECONDS + 1 - time.monotonic()))
-    execute(tmp_path / "refunds.py")
-
-    assert rows_of(tmp_path / "takings.db", totals) == [("DE", 9900), ("FR", 9900)]
-    assert rows_of(tmp_path / "refunds.db", "SELECT count(*), sum(amount) FROM refunds") == [(100, 2450)]
+    exec(sending, {})  # more, behind the batches that were killed
+    send_steps(namespace, LAST)
+    printed = run_to_the_end(namespace, tmp_path)
+    assert rows_of(tmp_path / "takings.db", TOTALS) == [("DE", 9900), ("FR", 9900)]
+    assert rows_of(tmp_path / "refunds.db", REFUNDS) == [(100, 2450)]
     assert waiting(namespace) == {"takings": 0, "deliveries": 0, "delivered": 40, "refunds": 0}
     bad = take(namespace, "refunds", 2, "deadletter")
     assert [message.body for message in bad] == [b"not a refund"] * 2
-    steps = [(message.session_id, message.body.decode()) for message in take(namespace, "delivered", 40)]
-    once, twice = "reserve charge ship", "reserve charge ship reserve charge ship"
-    assert sorted(steps) == sorted((f"order-{n}", text) for n in range(20) for text in (once, twice))
+    delivered = [(message.session_id, message.body.decode()) for message in take(namespace, "delivered", 40)]
+    once = "reserve charge ship"
+    assert sorted(delivered) == sorted(
+        (f"order-{number}", steps) for number in range(20) for steps in (once, f"{once} {once}")
+    )
+    assert "batch 1 is written" in printed and "batch 0 " not in printed, "it did not go on where it was"
+    check_sessions(tmp_path / OUTPUT)
+
+
+def check_sessions(output: Path) -> None:
+    """Every step of the sample's sessions is there once, in order, with the state of its session."""
+    rows = ds.dataset(output / "steps", partitioning="hive").to_table().to_pylist()
+    by_session: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (row["session_id"], row["number"])):
+        by_session[row["session_id"]].append(row)
+    assert sorted(by_session) == SESSIONS
+    expected = [*FIRST, *LAST]
+    for of_session in by_session.values():
+        assert [row["step"] for row in of_session] == expected
+        assert [row["number"] for row in of_session] == list(range(1, len(expected) + 1))
+        assert [row["previous"] for row in of_session] == [None, *expected[:-1]]
+        numbers = [row["sequence_number"] for row in of_session]
+        assert numbers == sorted(set(numbers))
+        assert of_session[-1]["remark"] == "after the last step"
+        assert not any(row["remark"] for row in of_session[:-1])

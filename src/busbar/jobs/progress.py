@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("Rows", "To go", "Rows/s", "Last batch", "Batch")
 """Beside the entity, in the order in which a narrow terminal gets them."""
 LEAST_COLUMNS: Final = 1
+REFRESH_SECONDS: Final = 0.25
 ENTITY_WIDTH: Final = 16
 """To which the names of entities may shrink; longer ones take several lines."""
 
@@ -80,7 +84,11 @@ class Lines:
 
 
 class ProgressTable:
-    """A table that is kept up to date. On a narrow terminal it leaves out columns."""
+    """A table that is kept up to date. On a narrow terminal it leaves out columns.
+
+    A thread draws it. Lines that the process prints to standard error meanwhile appear above the table. The two take turns
+    with a lock, because a table of another height than the last one would otherwise be drawn over such a line.
+    """
 
     def __init__(self, file: TextIO, clock: Callable[[], datetime]) -> None:
         from rich.live import Live
@@ -89,24 +97,49 @@ class ProgressTable:
         self._clock = clock
         self._notice = ""
         self._since = clock()
+        self._lock = threading.RLock()
+        self._over = threading.Event()
         self._live = Live(
-            self,  # type: ignore[arg-type]  # its protocols are for checks at run time
+            self,
             console=console_of(file),
-            refresh_per_second=4,
+            auto_refresh=False,
             redirect_stdout=False,
+            redirect_stderr=False,
         )
+        self._file = file
         self._live.start()
+        if sys.stderr is file:
+            sys.stderr = _LinesAbove(self._print)
+        threading.Thread(target=self._draw, name="busbar-table", daemon=True).start()
 
     def show(self, progress: BatchProgress) -> None:
-        self._rows[progress.name] = (progress, self._clock())
-        self._notice = ""
+        with self._lock:
+            self._rows[progress.name] = (progress, self._clock())
+            self._notice = ""
 
     def notice(self, text: str) -> None:
-        self._notice, self._since = text, self._clock()
+        with self._lock:
+            self._notice, self._since = text, self._clock()
 
     def close(self) -> None:
-        self._notice = ""
-        self._live.stop()
+        self._over.set()
+        with self._lock:
+            if isinstance(sys.stderr, _LinesAbove):
+                sys.stderr.finish()
+                sys.stderr = self._file
+            self._notice = ""
+            self._live.stop()
+
+    def _draw(self) -> None:
+        while not self._over.wait(REFRESH_SECONDS):
+            with self._lock:
+                if not self._over.is_set():
+                    fit(self._live.console, self._file)
+                    self._live.refresh()
+
+    def _print(self, line: str) -> None:
+        with self._lock:
+            self._live.console.print(line, markup=False)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table, and below it what the job does now and since when."""
@@ -153,20 +186,45 @@ class ProgressTable:
         return table
 
 
+class _LinesAbove(io.TextIOBase):
+    """Standard error while a table is shown: whole lines, which go above it."""
+
+    def __init__(self, print_line: Callable[[str], None]) -> None:
+        self._print_line = print_line
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._print_line(line)
+        return len(text)
+
+    def finish(self) -> None:
+        """Print what does not end with a line."""
+        if self._rest:
+            rest, self._rest = self._rest, ""
+            self._print_line(rest)
+
+
 def console_of(file: TextIO) -> Console:
-    """A console that is as wide as the terminal of a file, also when standard input and output are elsewhere. The variable
+    """A console that is as wide as the terminal of a file is now."""
+    from rich.console import Console
+
+    console = Console(file=file, highlight=False)
+    fit(console, file)
+    return console
+
+
+def fit(console: Console, file: TextIO) -> None:
+    """Make a console as wide as the terminal of its file, also when standard input and output are elsewhere. The variable
     COLUMNS sets another width."""
-    from rich.console import Console, ConsoleDimensions
+    from rich.console import ConsoleDimensions
 
-    class TerminalConsole(Console):
-        @property
-        def size(self) -> ConsoleDimensions:
-            try:
-                found = os.get_terminal_size(file.fileno())
-            except (OSError, ValueError):
-                found = os.terminal_size((0, 0))
-            if "COLUMNS" in os.environ or not found.columns:
-                return super().size
-            return ConsoleDimensions(*found)
-
-    return TerminalConsole(file=file, highlight=False)
+    if "COLUMNS" in os.environ:
+        return
+    try:
+        columns, lines = os.get_terminal_size(file.fileno())
+    except (OSError, ValueError):
+        return
+    if columns and lines:
+        console.size = ConsoleDimensions(columns, lines)
