@@ -12,9 +12,13 @@ Why a crash does no harm. State and offsets are Spark's, in the checkpoint: both
 batch that was under way is read again from the tap, the same span with the same bytes, even if receivers have completed its
 messages meanwhile. Its output replaces what the first attempt left, because its place follows from the number of the batch.
 
-Start a Busbar with `make run`, send to the queue `workflows` (samples/sessions/workflow.py does), then
+    .venv/bin/python samples/spark/sessions.py
 
-BUSBAR_CONNECTION_STRING=... .venv/bin/python samples/spark/sessions.py workflows OUTPUT [--available-now]
+sends the steps of four orders to a queue of its own, follows them, prints a table, and deletes the queue. It uses the Busbar
+of BUSBAR_CONNECTION_STRING, or that of `make run`; if none runs, it starts one for itself. With arguments it follows a queue
+of yours until it is stopped:
+
+    BUSBAR_CONNECTION_STRING=... .venv/bin/python samples/spark/sessions.py QUEUE OUTPUT [--available-now]
 
 Kill it whenever you like and start it again: OUTPUT/steps has every message once.
 """
@@ -22,13 +26,24 @@ Kill it whenever you like and start it again: OUTPUT/steps has every message onc
 from __future__ import annotations
 
 import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
+from busbar.client import OutgoingMessage
+from busbar.client.blocking import connect
+from busbar.client.blocking_administration import BlockingAdministrationClient
 from busbar.spark import attach, local_session
 
 VARIABLE = "BUSBAR_CONNECTION_STRING"
@@ -78,14 +93,108 @@ def followed(messages: DataFrame) -> DataFrame:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Follow sessions in Spark.")
-    parser.add_argument("queue")
-    parser.add_argument("output")
-    parser.add_argument("--available-now", action="store_true", help="stop at the end of what is there")
-    parser.add_argument("--batch", default="1000", help="messages in a micro-batch")
-    given = parser.parse_args()
+def follow(spark: SparkSession, queue: str, output: str, batch: str, *, now: bool) -> None:
+    """Write what became of each message of a queue to OUTPUT/steps, until the end of what is there or without end."""
+    messages = (
+        spark.readStream.format("busbar")
+        .option("connectionStringEnv", VARIABLE)
+        .option("entity", queue)
+        .option("tap", "spark-sessions")
+        .option("owner", output)
+        .option("startingPosition", "earliest")
+        .option("maxMessagesPerTrigger", batch)
+        .load()
+    )
 
+    def write(steps: DataFrame, number: int) -> None:
+        steps.write.mode("overwrite").parquet(f"{output}/steps/batch={number}")
+        print(f"batch {number} is written", flush=True)
+
+    query = (
+        followed(messages)
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", f"{output}/checkpoint")
+    )
+    if now:
+        query = query.trigger(availableNow=True)
+    query.start().awaitTermination()
+
+
+# ---- without arguments ---------------------------------------------------------------------------------
+
+LOCAL = (
+    "Endpoint=sb://localhost:5672;SharedAccessKeyName=RootManageSharedAccessKey;"
+    "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"
+)
+"""The Busbar of `make run`."""
+ORDERS = {
+    "order-1": ("reserve", "charge", "ship"),
+    "order-2": ("reserve", "charge", "charge", "ship"),
+    "order-3": ("reserve", "charge", "ship", "charge"),
+    "order-4": ("reserve",),
+}
+
+
+@contextmanager
+def busbar() -> Iterator[str]:
+    """The connection string of a Busbar that runs. If there is none, one runs for the time of the block."""
+    if VARIABLE in os.environ or is_running():
+        yield os.environ.get(VARIABLE, LOCAL)
+        return
+    print("No Busbar runs here, so this sample starts one.", flush=True)
+    with tempfile.TemporaryDirectory() as data:
+        command = [sys.executable, "-m", "busbar", "serve", "--dev", "--data", data]
+        command += ["--port", "0", "--http-port", "0", "--tls-port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                ready = next(line for line in process.stdout if line.startswith("ready "))
+                yield ready.removeprefix("ready ").strip()
+            finally:
+                process.terminate()
+
+
+def is_running() -> bool:
+    try:
+        socket.create_connection(("localhost", 5672), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def send_orders(connection: str, queue: str) -> None:
+    """The steps of all orders, interleaved: the first of each, then the second of each, and so on."""
+    rounds = zip_longest(*([(order, step) for step in steps] for order, steps in ORDERS.items()))
+    messages = [
+        OutgoingMessage(step.encode(), session_id=order)
+        for turn in rounds
+        for order, step in filter(None, turn)
+    ]
+    with connect(connection) as factory:
+        factory.message_sender(queue).send_messages(messages)
+    print(f"{len(messages)} steps of {len(ORDERS)} orders are in the queue {queue!r}.", flush=True)
+
+
+def demonstrate() -> None:
+    queue = f"sessions-{uuid.uuid4().hex[:8]}"
+    with busbar() as connection, tempfile.TemporaryDirectory() as output:
+        os.environ[VARIABLE] = connection  # where the workers of Spark find it
+        with BlockingAdministrationClient.from_connection_string(connection) as administration:
+            administration.create_queue(queue, requires_session=True)
+            try:
+                send_orders(connection, queue)
+                spark = session()
+                follow(spark, queue, output, "5", now=True)
+                steps = spark.read.parquet(f"{output}/steps").select(
+                    "session_id", "number", "step", "previous", "remark"
+                )
+                steps.na.fill("").orderBy("session_id", "number").show(100, truncate=False)
+                spark.stop()
+            finally:
+                administration.delete_queue(queue)
+
+
+def session() -> SparkSession:
     spark = local_session(
         "sessions",
         config={
@@ -97,29 +206,23 @@ def main() -> None:
         },
     )
     attach(spark, connectionStringEnv=VARIABLE)
-    messages = (
-        spark.readStream.format("busbar")
-        .option("connectionStringEnv", VARIABLE)
-        .option("entity", given.queue)
-        .option("tap", "spark-sessions")
-        .option("owner", given.output)
-        .option("startingPosition", "earliest")
-        .option("maxMessagesPerTrigger", given.batch)
-        .load()
-    )
+    return spark
 
-    def write(steps: DataFrame, batch: int) -> None:
-        steps.write.mode("overwrite").parquet(f"{given.output}/steps/batch={batch}")
-        print(f"batch {batch} is written", flush=True)
 
-    query = (
-        followed(messages)
-        .writeStream.foreachBatch(write)
-        .option("checkpointLocation", f"{given.output}/checkpoint")
-    )
-    if given.available_now:
-        query = query.trigger(availableNow=True)
-    query.start().awaitTermination()
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Follow sessions in Spark.")
+    parser.add_argument("queue", nargs="?")
+    parser.add_argument("output", nargs="?")
+    parser.add_argument("--available-now", action="store_true", help="stop at the end of what is there")
+    parser.add_argument("--batch", default="1000", help="messages in a micro-batch")
+    given = parser.parse_args()
+    if given.queue is None:
+        demonstrate()
+        return
+    if given.output is None:
+        parser.error("OUTPUT is missing: the directory for the result")
+    spark = session()
+    follow(spark, given.queue, given.output, given.batch, now=given.available_now)
     spark.stop()
 
 

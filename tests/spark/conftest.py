@@ -40,7 +40,7 @@ LONGEST_FIRST = (
     "test_exactly_once_capture.py",
     "test_exactly_once_copying.py",
     "test_capture.py",
-    "test_tutorial.py",
+    "test_pages.py",
     "test_cluster.py",
 )
 

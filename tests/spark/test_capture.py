@@ -34,7 +34,7 @@ from tests.spark.conftest import SOURCES, JobMaster, Namespace
 
 pytestmark = pytest.mark.timeout(600)  # a bound for what hangs: a machine that is busy takes minutes
 PATIENCE = 280.0
-SLACK = 2.0
+SLACK = 0.5
 """Of a machine that is busy, to notice that a process has ended."""
 
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -20,7 +16,8 @@ from busbar.jobs.capture import capture
 from busbar.jobs.insight import Clients, EntitySettings, insight, render
 from busbar.jobs.insight_figures import Backlog, EntityReport
 from busbar.spark.secrets import Secret
-from tests.spark.conftest import QUICK_JAVA, SOURCES, Namespace
+from harness.waiting import eventually
+from tests.spark.conftest import Namespace
 
 QUEUES: dict[str, dict[str, object]] = {
     "orders": {"EnablePartitioning": True, "RequiresDuplicateDetection": True},
@@ -248,32 +245,29 @@ def test_archives_tell_the_same(namespace: Namespace, tmp_path: Path) -> None:
 
 
 @pytest.mark.req("D6")
-def test_the_command_watches_and_leaves_nothing_behind(namespace: Namespace, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "busbar", "insight", "watched", "--watch", "3s", "--receivers", "1"]
-    process = subprocess.Popen(
-        [*command, "-o", "json", "--report", str(tmp_path / "report.html")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ
-        | {
-            "BUSBAR_CONNECTION_STRING": namespace.server.connection_string,
-            "PYTHONPATH": str(SOURCES),
-            "JAVA_TOOL_OPTIONS": QUICK_JAVA,
-        },
-    )
-    assert process.stderr is not None
-    said = process.stderr.readline()
-    assert said == "watching for 3 s …\n", said + process.stderr.read()
-    namespace.send("watched", [b"%d" % number for number in range(40)])
-    namespace.receive("watched", 40)
-    try:
-        printed, complaints = process.communicate(timeout=250)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    assert process.returncode == 0, complaints
+def test_the_command_watches_and_leaves_nothing_behind(
+    namespace: Namespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The command finds the session of the tests; how it starts its own is shown for the other jobs."""
+    monkeypatch.setenv("BUSBAR_CONNECTION_STRING", namespace.server.connection_string)
+    assert namespace.spark.sparkContext is not None
+
+    def trade_while_it_watches() -> None:
+        eventually(lambda: namespace.taps("watched").list() != (), seconds=60)
+        namespace.send("watched", [b"%d" % number for number in range(40)])
+        namespace.receive("watched", 40)
+
+    trading = threading.Thread(target=trade_while_it_watches)
+    trading.start()
+    command = ["insight", "watched", "--watch", "3s", "--receivers", "1"]
+    code = busbar([*command, "-o", "json", "--report", str(tmp_path / "report.html")])
+    trading.join()
+    printed, said = capsys.readouterr()
+    assert code == 0, said
+    assert said.startswith("watching for 3 s …\n")
     (entity,) = json.loads(printed)["entities"]
     assert (entity["figures"]["sent"]["count"], entity["figures"]["done"]["count"]) == (40, 40)
     settings = {each["name"]: each for each in entity["advice"]["settings"]}
@@ -283,22 +277,14 @@ def test_the_command_watches_and_leaves_nothing_behind(namespace: Namespace, tmp
     assert namespace.taps("watched").list() == ()
 
 
-def test_what_the_command_cannot_do(namespace: Namespace) -> None:
-    environment = os.environ | {
-        "BUSBAR_CONNECTION_STRING": namespace.server.connection_string,
-        "PYTHONPATH": str(SOURCES),
-    }
+def test_what_the_command_cannot_do(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BUSBAR_CONNECTION_STRING", namespace.server.connection_string)
 
     def run(*arguments: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "busbar", "insight", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=environment,
-            check=False,
-        )
-        return done.returncode, done.stderr
+        code = busbar(["insight", *arguments])
+        return code, capsys.readouterr().err
 
     assert run() == (2, "busbar: which entity? Name one, or an archive with --archive.\n")
     code, said = run("nowhere")

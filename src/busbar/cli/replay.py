@@ -61,6 +61,10 @@ ConnectionFile = Annotated[
     typer.Option("--connection-file", metavar="FILE", help="Has the connection string, on every node."),
 ]
 
+LEAST_BAR, MOST_BAR = 5, 40
+BESIDE_BAR = 34
+"""Columns of a terminal for the text and the time beside a bar."""
+
 Source = Annotated[str, typer.Argument(metavar="SOURCE", show_default=False)]
 Target = Annotated[str, typer.Argument(metavar="TARGET", show_default=False)]
 OrderOption = Annotated[
@@ -232,11 +236,14 @@ def progress(done: str, *, bar: bool = True) -> Iterator[JobProgress]:
     if not bar or not sys.stderr.isatty():
         yield JobProgress()
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    from busbar.jobs.progress import console_of
+
+    console = console_of(sys.stderr)
+    width = max(LEAST_BAR, min(MOST_BAR, console.width - BESIDE_BAR))
+    columns = (BarColumn(width), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as shown:
         yield JobBar(shown, done)
 
 

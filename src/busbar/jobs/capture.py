@@ -281,12 +281,13 @@ def print_summary(rows: Mapping[str, int]) -> None:
 
 def run_capture(run: JobRun, work: Callable[[CaptureDisplay], Summary]) -> None:
     """Run a capture with its progress on standard error, and print what it captured, also after a signal."""
-    with CaptureDisplay(run) as display:
-        try:
+    display = CaptureDisplay(run)
+    try:
+        with display:
             rows = work(display).rows
-        except JobInterrupted:
-            print_summary(display.rows)
-            raise
+    except JobInterrupted:
+        print_summary(display.rows)
+        raise
     print_summary(rows)
 
 
