@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -154,8 +155,10 @@ class SchemaRegistryServer:
 
 
 @contextmanager
-def serving_schemas(authorization: str = "") -> Iterator[SchemaRegistryServer]:
-    """A registry that serves until the end of the block."""
+def serving_schemas(
+    authorization: str = "", context: ssl.SSLContext | None = None
+) -> Iterator[SchemaRegistryServer]:
+    """A registry that serves until the end of the block, with a context over TLS."""
     registry = SchemaRegistryServer(authorization)
 
     class Handler(BaseHTTPRequestHandler):
@@ -173,7 +176,9 @@ def serving_schemas(authorization: str = "") -> Iterator[SchemaRegistryServer]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    registry.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    registry.url = f"{'https' if context else 'http'}://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -280,3 +280,28 @@ def test_bodies_of_a_frame_by_the_options_of_the_source(spark: SparkSession, tmp
     for wrong in ({}, {"bodyFormat": "json"}, {"bodyFormat": "text", "badBodies": "drop"}):
         with pytest.raises(OptionError):
             decode_bodies(frame, **wrong)
+
+
+def test_encoded_bodies_name_the_schema_of_their_subject(spark: SparkSession) -> None:
+    made = spark.sql("SELECT named_struct('item', 'pen') AS value")
+    with serving_schemas() as registry:
+        shape = {"type": "object", "properties": {"item": {"type": "string"}}}
+        number = registry.register("orders-value", json.dumps(shape), "JSON")
+        schema_id = registry.register_azure("shop", "Order", json.dumps(FIRST))
+        by_json = encode_bodies(
+            made, bodyFormat="json", schemaRegistry=registry.url, schemaSubject="orders-value"
+        )
+        azure = encode_bodies(
+            made,
+            bodyFormat="avro",
+            schemaRegistry=registry.url,
+            schemaRegistryType="azure",
+            schemaSubject="shop/Order",
+        )
+        rows = by_json.selectExpr("body", "'' AS content_type").union(azure).collect()
+        with pytest.raises(OptionError, match="'schemaSubject' is missing"):
+            encode_bodies(made, bodyFormat="json", schemaRegistry=registry.url)
+    assert [(bytes(row.body), row.content_type) for row in rows] == [
+        (framed(number, b'{"item":"pen"}'), ""),
+        (avro(FIRST, {"item": "pen"}), f"avro/binary+{schema_id}"),
+    ]

@@ -7,6 +7,7 @@ import io
 import json
 import pickle
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from fastavro import parse_schema, schemaless_writer
 
+from busbar.app.certificates import own_files
 from busbar.spark import schema_registry
 from busbar.spark.body_options import BodyOptions, parse_body
 from busbar.spark.body_schema import BodyDecoder, decoder_of_bodies
@@ -263,6 +265,20 @@ def test_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         )
         assert decoder_of_bodies(options) is not None
         assert "abc" not in repr(options)
+
+
+def test_a_registry_over_tls(tmp_path: Path) -> None:
+    files = own_files(tmp_path, [])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    with serving_schemas(context=context) as registry:
+        registry.register("s", json.dumps(FIRST))
+        given = {"bodyFormat": "avro", "schemaSubject": "s"}
+        decoder_for(registry, schemaRegistryTrustFile=str(files.ca), **given)
+        with pytest.raises(SourceError, match="a certificate that is not trusted"):
+            decoder_for(registry, **given)
+        with pytest.raises(OptionError, match="no file here"):
+            decoder_for(registry, schemaRegistryTrustFile=str(tmp_path / "none"), **given)
 
 
 def test_redirects_do_not_take_credentials_along(registry: SchemaRegistryServer) -> None:
