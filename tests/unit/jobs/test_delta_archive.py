@@ -34,8 +34,7 @@ def test_other_programs_read_the_table(tmp_path: Path) -> None:
     assert {row["entity"] for row in found} == {"sales/orders"}
     assert polars.read_delta(str(tmp_path)).height == 5
     dataset = table.to_pyarrow_dataset()  # duckdb finds it by its name
-    counted = duckdb.sql("SELECT count(*), min(hour) FROM dataset")
-    assert counted is not None and counted.fetchall() == [(5, 12)]
+    assert duckdb.execute("SELECT count(*), min(hour) FROM dataset").fetchall() == [(5, 12)]
     assert dataset.schema.names == archive.dataset(tmp_path).schema.names
 
 

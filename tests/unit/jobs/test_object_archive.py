@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from busbar.jobs.staged_files import StagedFile
 from harness.object_store import ObjectStore
 from tests.unit.jobs.archives import mark, rows, staged
 
-SEEDS = 60
+SEEDS = 2000 if os.environ.get("BUSBAR_DEEP") == "1" else 60
+BATCHES = 8
 
 
 def files_at(path: Path) -> ObjectFiles:
@@ -234,7 +236,8 @@ class SteppedFiles(ObjectFiles):
 class Capture:
     """A capture without Spark: it publishes what follows the progress of the archive, one position in a batch."""
 
-    def __init__(self, name: str, path: Path, steps: Steps, confirmed: list[int]) -> None:
+    def __init__(self, name: str, path: Path, steps: Steps, confirmed: list[int], delay: int) -> None:
+        self._delay = delay
         self._name = name
         self._path = path
         self._steps = steps
@@ -242,11 +245,13 @@ class Capture:
 
     def __call__(self) -> None:
         query = self._name * 32
+        for _ in range(self._delay):
+            self._steps.step()
         try:
             writer = opened(SteppedFiles(ArchiveLocation(str(self._path)), self._steps), self._path)
             found = writer.progress("orders", "1", 1)
             position = 0 if found is None else found[0]
-            for batch in range(3):
+            for batch in range(BATCHES):
                 position += 1
                 writer.publish(
                     [file_of(writer, str(position))], BatchMark(query, batch, "orders", "1", {0: position})
@@ -274,7 +279,9 @@ def test_writers_in_every_order_lose_and_double_nothing(tmp_path: Path, seed: in
 
         return work
 
-    steps.run([guarded(Capture(name, tmp_path, steps, confirmed)) for name in "abc"])
+    chance = random.Random(seed)
+    delays = {"a": 0, "b": chance.randrange(10, 50), "c": chance.randrange(10, 80)}
+    steps.run([guarded(Capture(name, tmp_path, steps, confirmed, delays[name])) for name in "abc"])
     assert not failures, failures
     contents = load_from(files_at(tmp_path))
     there = rows_of(tmp_path, contents)
