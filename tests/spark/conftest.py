@@ -37,10 +37,12 @@ FAST = {
 
 LONGEST_FIRST = (
     "test_exactly_once_capture.py",
+    "test_cluster.py",
     "test_exactly_once_copying.py",
     "test_capture.py",
+    "test_insight.py",
     "test_tutorial.py",
-    "test_cluster.py",
+    "test_pages.py",
 )
 
 NOT_STANDALONE = {

@@ -1,9 +1,9 @@
 """`busbar capture` under `kill -9`: the archive is what was sent, once, whatever died when.
 
 The whole process tree of Spark is killed: at each named point (fault_points.py) at least once, and at random: in its work,
-or somewhere on the way there. In the long campaign half of the kills are random. The broker is killed in between. Senders and
-ordinary receivers are at the queues all the time, hours are compacted as soon as they have two files, and a witness reads
-the archive by its manifest throughout.
+or somewhere on the way there. In the long campaign half of the kills are random. The broker is killed in between. Senders
+and ordinary receivers are at the queues all the time, hours are compacted as soon as they have two files, and a witness
+reads the archive by its manifest throughout.
 """
 
 from __future__ import annotations
