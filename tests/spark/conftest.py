@@ -38,10 +38,12 @@ FAST = {
 
 LONGEST_FIRST = (
     "test_exactly_once_capture.py",
+    "test_cluster.py",
     "test_exactly_once_copying.py",
     "test_capture.py",
     "test_pages.py",
-    "test_cluster.py",
+    "test_recipes.py",
+    "test_insight.py",
 )
 
 NOT_STANDALONE = {

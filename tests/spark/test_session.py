@@ -52,6 +52,7 @@ def test_a_machine_without_java_runs_spark(tmp_path: Path) -> None:
         "HOME": str(tmp_path),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "PYTHONPATH": str(SOURCES),
+        "JAVA_TOOL_OPTIONS": QUICK_JAVA,
     }
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=110

@@ -76,7 +76,7 @@ def open_session(
 
 
 def _start_java(settings: SparkConf, on_part: Callable[[str], None]) -> None:
-    """Start Java now, so that the time of it can be told from the time of the session."""
+    """Start Java before the session, so that `on_part` separates their times."""
     if SparkContext._gateway is None:
         on_part("Java")
         SparkContext._ensure_initialized(conf=settings)
