@@ -25,11 +25,14 @@ from tests.durability.test_store_outage import Operator
 LOCK = 5.0
 SESSIONS = {"RequiresSession": True, "EnablePartitioning": True}
 QUEUES = {"q": {**SESSIONS, "LockDuration": f"PT{LOCK}S"}, "long": {**SESSIONS, "LockDuration": "PT5M"}}
+RESTART_SECONDS = 100
+"""More than a broker needs to come back, on a machine that is busy with other work."""
 LOST = "com.microsoft:session-lock-lost"
 HELD = "com.microsoft:session-cannot-be-locked"
 BUSY = "com.microsoft:server-busy"
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.req("S9", "P25")
 def test_a_session_has_one_holder_through_deaths_of_brokers_and_broken_channels(tmp_path: Path) -> None:
     server = Busbar(
@@ -52,7 +55,7 @@ def test_a_session_has_one_holder_through_deaths_of_brokers_and_broken_channels(
 
 async def connection_to(server: Busbar, number: int) -> LoadConnection:
     """At a broker, once it takes clients."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(RESTART_SECONDS):
         while True:
             connection = await connect(server.port)
             if process_of(server, connection) == brokers_of(server).get(f"broker-{number}"):
@@ -78,7 +81,7 @@ async def accept(connection: LoadConnection, queue: str, session: str | None) ->
 async def accept_in_the_end(connection: LoadConnection, queue: str, session: str) -> set[str]:
     """Accept again and again until it is ours; what was said meanwhile."""
     said: set[str] = set()
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(RESTART_SECONDS):
         while True:
             try:
                 await accept(connection, queue, session)
@@ -133,8 +136,10 @@ async def the_owner_dies(server: Busbar) -> None:
     await is_told(holder)
     told = time.monotonic() - killed
     assert told < LOCK - 1, "at once, and not when the lock ends"
-    assert (await accept(other, "q", None)).session == near[0], "other fragments go on"
-    waiting = asyncio.create_task(other.receiver("q", session=None, wait=20_000))
+    nearby = await other.receiver("q", session=None, wait=10_000)
+    assert nearby.session == near[0], "other fragments go on"
+    await nearby.settled(1)  # or it would be the next one again, when its lock has ended
+    waiting = asyncio.create_task(other.receiver("q", session=None, wait=RESTART_SECONDS * 1000))
     said = await accept_in_the_end(connection, "q", far[0])
     again = time.monotonic() - killed
     print(f"the holder was told after {told:.2f} s, the next one got the session after {again:.2f} s")

@@ -181,7 +181,7 @@ async def test_a_restart_in_between(tmp_path: Path) -> None:
     server = Busbar(tmp_path / "data", config_text({"q": {}})).start()
     try:
         client = AdministrationClient.from_connection_string(
-            server.connection_string, retry=Retry(patience=30)
+            server.connection_string, retry=Retry(patience=120)
         )
         blocking = BlockingAdministrationClient.from_connection_string(server.connection_string)
         assert (await client.get_queue("q")).name == "q"
