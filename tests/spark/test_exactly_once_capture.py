@@ -115,7 +115,7 @@ def test_the_archive_is_what_was_sent(spark: SparkSession, job_master: JobMaster
 
 @pytest.mark.req("D3")
 @pytest.mark.timeout(4 * 3600 if DEEP else 1200)
-@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+@pytest.mark.parametrize("table_format", ["parquet", pytest.param("delta", marks=pytest.mark.deep)])
 def test_an_archive_in_a_store_is_what_was_sent(
     spark: SparkSession,
     job_master: JobMaster,

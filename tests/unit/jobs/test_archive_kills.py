@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from harness.object_store import ObjectStore
 POINTS = ("mid-write", "before-commit:2", "before-place:2", "inside-compaction", "before-replace")
 EACH = 6
 PROGRAM = str(Path(__file__).with_name("archive_program.py"))
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize(("kind", "table_format"), [("s3", "parquet"), ("s3", "delta"), ("local", "delta")])
@@ -25,6 +27,7 @@ def test_every_message_is_there_once(
     last = 0
     with subprocess.Popen(
         [sys.executable, PROGRAM, place, table_format],
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
