@@ -22,7 +22,7 @@ from busbar.client.blocking import connect
 from harness.measured import measured_server, rooms_are_compiled
 
 MESSAGES = 1_000
-ROUNDS = 3
+ROUNDS = int(os.environ.get("BUSBAR_BENCH_ROUNDS", "3"))
 MOST = 1.5
 QUEUE = "orders"
 SHOWN = {
@@ -37,7 +37,7 @@ WITHOUT = """
 import sys
 from pathlib import Path
 from busbar.spark.class_archive import Numbers, stream
-from busbar.spark.session import open_session
+from busbar.spark.session import QUICK_START, open_session
 
 def part(text):
     print(text, file=sys.stderr, flush=True)
@@ -45,7 +45,7 @@ def part(text):
 def write(frame, batch):
     frame.mapInArrow(lambda batches: batches, frame.schema).write.parquet(f"{sys.argv[1]}/files")
 
-spark = open_session("numbers", on_part=lambda name: part(f"starting Spark ({name})"))
+spark = open_session("numbers", config=QUICK_START, on_part=lambda name: part(f"starting Spark ({name})"))
 part("starting to read numbers")
 spark.dataSource.register(Numbers)
 query = stream(spark, Path(sys.argv[1], "checkpoint")).foreachBatch(write).start()

@@ -90,16 +90,19 @@ def register_format(session: SparkSession) -> None:
         return
     from pyspark_busbar import DefaultSource
 
-    assert context._jvm is not None
-    # Spark warns that this one replaces the one that it has found by its name.
-    levels = getattr(context._jvm, "org.apache.logging.log4j.core.config.Configurator")
-    levels.setLevel("org.apache.spark.sql.execution.datasources.DataSourceManager", _error_level(context))
+    _silence(context, "org.apache.spark.sql.execution.datasources.DataSourceManager")
     session.dataSource.register(DefaultSource)
 
 
-def _error_level(context: SparkContext) -> object:
-    assert context._jvm is not None
-    return getattr(context._jvm, "org.apache.logging.log4j.Level").ERROR
+def _silence(context: SparkContext, logger: str) -> None:
+    """Leave out the warnings of a logger: Spark warns that the format replaces the one that it has found by its name."""
+    jvm = context._jvm
+    assert jvm is not None
+    try:
+        levels = getattr(jvm, "org.apache.logging.log4j.core.config.Configurator")
+        levels.setLevel(logger, getattr(jvm, "org.apache.logging.log4j.Level").ERROR)
+    except (AttributeError, TypeError):
+        pass  # this Spark logs with another library
 
 
 COMMON: Mapping[str, str] = {
