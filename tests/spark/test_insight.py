@@ -263,6 +263,8 @@ def test_the_command_watches_and_leaves_nothing_behind(
     trading = threading.Thread(target=trade_while_it_watches)
     trading.start()
     command = ["insight", "watched", "--watch", "3s", "--receivers", "1"]
+    # The workers of this session are older than the variable: they get the string as those of a cluster do.
+    command += ["--master", "spark://session-of-the-tests"]
     code = busbar([*command, "-o", "json", "--report", str(tmp_path / "report.html")])
     trading.join()
     printed, said = capsys.readouterr()
