@@ -30,14 +30,7 @@ from busbar.amqp.frames import (
     write_transfer,
     write_transfer_head,
 )
-from busbar.amqp.outcomes import (
-    ACCEPTED,
-    Outcome,
-    annotated_state,
-    declared_state,
-    empty_state,
-    rejected_state,
-)
+from busbar.amqp.outcomes import ACCEPTED, Outcome, declared_state, empty_state, rejected_state
 from busbar.amqp.outcomes import transactional_state as in_transaction
 from busbar.amqp.performatives import SOURCE, TARGET, Terminus, attach_body, detach_body, with_filter
 from busbar.amqp.states import (
@@ -266,10 +259,6 @@ class Link:
 
     def accept_deliveries(self, ids: list[int]) -> None:
         self.dispose(ids, _ACCEPTED_STATE)
-
-    def accept_with(self, id: int, annotations: dict[object, object]) -> None:
-        """Accept a delivery of a peer that asked for annotations of accepted states."""
-        self.dispose([id], annotated_state(annotations))
 
     def reject_delivery(
         self, id: int, condition: str, text: str, info: dict[object, object] | None = None

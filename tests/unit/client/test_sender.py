@@ -8,6 +8,7 @@ import pytest
 
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
+from busbar.amqp.outcomes import annotated_state
 from busbar.amqp.types import Int, Symbol
 from busbar.client import (
     NO_RETRY,
@@ -197,7 +198,7 @@ async def test_what_the_broker_dropped_is_counted_over_all_connections(
                 scripted.hang_up()  # stored, without an answer
                 return
             if known:
-                link.accept_with(delivery.id, {Symbol("busbar:duplicates"): Int(known)})
+                link.dispose([delivery.id], annotated_state({Symbol("busbar:duplicates"): Int(known)}))
             else:
                 link.accept_deliveries([delivery.id])
 

@@ -11,6 +11,7 @@ import pytest
 
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
+from busbar.amqp.outcomes import annotated_state
 from busbar.amqp.types import Int, Symbol
 from busbar.client import OutgoingMessage, Retry, encode
 from busbar.client.blocking import connect
@@ -87,7 +88,7 @@ async def test_what_was_repeated_after_a_failure_is_unsure() -> None:
         if scripted.connections == hangs_up_at:
             scripted.hang_up()
         else:
-            link.accept_with(deliveries[0].id, {Symbol("busbar:duplicates"): Int(8)})
+            link.dispose([deliveries[0].id], annotated_state({Symbol("busbar:duplicates"): Int(8)}))
 
     scripted.answer = answer
     hangs_up_at = 0

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
+from busbar.amqp.outcomes import annotated_state
 from busbar.amqp.types import Int, Symbol
 from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
@@ -175,7 +176,7 @@ class IncomingLink:
 
     def accept_repetition(self, delivery_id: int, duplicates: int) -> None:
         if self._counts_duplicates:
-            self._link.accept_with(delivery_id, {Symbol(DUPLICATES): Int(duplicates)})
+            self._link.dispose([delivery_id], annotated_state({Symbol(DUPLICATES): Int(duplicates)}))
         else:
             self._link.accept_deliveries([delivery_id])
 
