@@ -1,14 +1,13 @@
-"""Runs the recipes of docs/spark-recipes.md, which the directory has as files, and samples/spark/sessions.py.
+"""Runs the recipes of docs/spark-recipes.md, which the directory has as files.
 
     python -m tests.spark.recipes_program [--stop]
 
-With --stop all run at the same time, and each stops between its result and its settlement: the recipes with their first
-batch, the sample with its second. A line is printed for each that has got there. Then the program waits to be killed.
+With --stop all run at the same time, and each stops between its result and its settlement. A line is printed for each that
+has got there. Then the program waits to be killed.
 """
 
 from __future__ import annotations
 
-import runpy
 import sys
 import threading
 import time
@@ -20,12 +19,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from busbar.client.blocking import BlockingReceiver
+from busbar.spark.session import local_session
 
 RECIPES = ("takings.py", "deliveries.py", "refunds.py")
-SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "spark" / "sessions.py"
-OUTPUT = "sessions-output"
-STOPS = {("add", 0), ("send", 0), ("write", 1)}
-"""The functions of `foreachBatch`, and the number of the batch in which each stops."""
 
 BatchFunction = Callable[[DataFrame, int], None]
 original = DataStreamWriter.foreachBatch
@@ -41,8 +37,7 @@ def stopping_foreach_batch(writer: DataStreamWriter, function: BatchFunction) ->
 
     def write(rows: DataFrame, batch: int) -> None:
         function(rows, batch)
-        if (function.__name__, batch) in STOPS:
-            wait_here(function.__name__)
+        wait_here(function.__name__)
 
     return original(writer, write)
 
@@ -56,20 +51,13 @@ def run(name: str) -> None:
 
 
 def main(stops: bool) -> None:
-    sample = runpy.run_path(str(SAMPLE))
-    spark = sample["session"]()  # one for all: they would start it at the same time
-
-    def follow() -> None:
-        sample["follow"](spark, "workflows", OUTPUT, "60", now=not stops)
-
+    local_session("recipes")  # one for all: they would start it at the same time
     if not stops:
-        follow()
         for name in RECIPES:  # the last one when locks have expired
             run(name)
         return
     DataStreamWriter.foreachBatch = stopping_foreach_batch  # type: ignore[method-assign,assignment]
     BlockingReceiver.complete = stopping_complete  # type: ignore[method-assign,assignment]
-    threading.Thread(target=follow, daemon=True).start()
     for name in RECIPES:
         threading.Thread(target=run, args=(name,), daemon=True).start()
     time.sleep(600)

@@ -1,8 +1,8 @@
-"""The recipes of docs/spark-recipes.md and samples/spark/sessions.py, killed between result and settlement, and started
-again: no message is lost, and none counts twice.
+"""The recipes of docs/spark-recipes.md, killed between result and settlement, and started again: no message is lost, and
+none counts twice.
 
-test_pages.py runs the page as it stands, and the sample without arguments. Here one program runs all of them
-(recipes_program.py), so that Java is started twice and not eight times.
+test_pages.py runs the page as it stands. Here one program runs all recipes (recipes_program.py), so that Java is started
+twice and not six times.
 """
 
 from __future__ import annotations
@@ -12,25 +12,17 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 
-from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking_administration import BlockingAdministrationClient
 from tests.spark.conftest import QUICK_JAVA, SOURCES, Namespace
 from tests.spark.letters import take
 from tests.spark.page_program import blocks_of
-from tests.spark.recipes_program import OUTPUT
 
 ROOT = SOURCES.parent
 LOCK_SECONDS = 5
-SESSIONS = [f"order {number}" for number in range(8)]
-FIRST = [f"step {number}" for number in range(20)]
-LAST = ["ship", "afterthought"]
 TOTALS = "SELECT country, amount FROM totals ORDER BY country"
 REFUNDS = "SELECT count(*), sum(amount) FROM refunds"
 
@@ -43,7 +35,6 @@ pytestmark = [
             "delivered": {},
             # The others may take longer than ten locks.
             "refunds": {"LockDuration": f"PT{LOCK_SECONDS}S", "MaxDeliveryCount": 1000},
-            "workflows": {"RequiresSession": True, "EnablePartitioning": True},
         }
     ),
 ]
@@ -71,17 +62,17 @@ def kill_between_result_and_settlement(namespace: Namespace, place: Path) -> Non
     assert doomed.stdout is not None
     there: set[str] = set()
     try:
-        while len(there) < 4:
+        while len(there) < 3:
             line = doomed.stdout.readline()
             assert line, f"only {there}"
             there |= {line.strip()} if line.startswith("result of ") else set()
     finally:
         os.killpg(doomed.pid, signal.SIGKILL)
         doomed.communicate()
-    assert there == {f"result of {name}" for name in ("add", "send", "complete", "write")}
+    assert there == {f"result of {name}" for name in ("add", "send", "complete")}
 
 
-def run_to_the_end(namespace: Namespace, place: Path) -> str:
+def run_to_the_end(namespace: Namespace, place: Path) -> None:
     resumed = start(namespace, place)
     try:
         printed, _ = resumed.communicate(timeout=300)
@@ -89,18 +80,6 @@ def run_to_the_end(namespace: Namespace, place: Path) -> str:
         os.killpg(resumed.pid, signal.SIGKILL)
         raise
     assert resumed.returncode == 0, printed
-    return printed
-
-
-def send_steps(namespace: Namespace, steps: list[str]) -> None:
-    """The steps of all sessions, interleaved."""
-    messages = [
-        encode(OutgoingMessage(body=step.encode(), message_id=f"{session} {step}", session_id=session))
-        for step in steps
-        for session in SESSIONS
-    ]
-    with namespace.factory.sender("workflows") as sender:
-        sender.send(messages)
 
 
 def waiting(namespace: Namespace) -> dict[str, int]:
@@ -130,7 +109,6 @@ def test_what_is_killed_before_it_settles_loses_nothing_and_counts_nothing_twice
             (tmp_path / block.name).write_text(block.text)
     sending = compile((tmp_path / "send_messages.py").read_text(), "send_messages.py", "exec")
     exec(sending, {})
-    send_steps(namespace, FIRST)
     kill_between_result_and_settlement(namespace, tmp_path)
 
     # All results are there, and no message is settled.
@@ -139,8 +117,7 @@ def test_what_is_killed_before_it_settles_loses_nothing_and_counts_nothing_twice
     assert waiting(namespace) == {"takings": 200, "deliveries": 60, "delivered": 20, "refunds": 51}
 
     exec(sending, {})  # more, behind the batches that were killed
-    send_steps(namespace, LAST)
-    printed = run_to_the_end(namespace, tmp_path)
+    run_to_the_end(namespace, tmp_path)
     assert rows_of(tmp_path / "takings.db", TOTALS) == [("DE", 9900), ("FR", 9900)]
     assert rows_of(tmp_path / "refunds.db", REFUNDS) == [(100, 2450)]
     assert waiting(namespace) == {"takings": 0, "deliveries": 0, "delivered": 40, "refunds": 0}
@@ -151,23 +128,3 @@ def test_what_is_killed_before_it_settles_loses_nothing_and_counts_nothing_twice
     assert sorted(delivered) == sorted(
         (f"order-{number}", steps) for number in range(20) for steps in (once, f"{once} {once}")
     )
-    assert "batch 1 is written" in printed and "batch 0 " not in printed, "it did not go on where it was"
-    check_sessions(tmp_path / OUTPUT)
-
-
-def check_sessions(output: Path) -> None:
-    """Every step of the sample's sessions is there once, in order, with the state of its session."""
-    rows = ds.dataset(output / "steps", partitioning="hive").to_table().to_pylist()
-    by_session: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: (row["session_id"], row["number"])):
-        by_session[row["session_id"]].append(row)
-    assert sorted(by_session) == SESSIONS
-    expected = [*FIRST, *LAST]
-    for of_session in by_session.values():
-        assert [row["step"] for row in of_session] == expected
-        assert [row["number"] for row in of_session] == list(range(1, len(expected) + 1))
-        assert [row["previous"] for row in of_session] == [None, *expected[:-1]]
-        numbers = [row["sequence_number"] for row in of_session]
-        assert numbers == sorted(set(numbers))
-        assert of_session[-1]["remark"] == "after the last step"
-        assert not any(row["remark"] for row in of_session[:-1])
