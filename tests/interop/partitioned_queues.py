@@ -9,7 +9,8 @@ from proton import Message, symbol
 
 from harness.serving import PATIENCE
 
-PARTITIONED = 24
+PARTITIONED = 64
+BRIEF = 12
 BRIEF_LOCK = 0.8
 LIMITS = {
     **PATIENCE,
@@ -25,7 +26,7 @@ def queue_table() -> dict[str, dict[str, object]]:
     for index in range(PARTITIONED):
         table[f"regular-{index}"] = {}
         table[f"partitioned-{index}"] = {"EnablePartitioning": True}
-    for index in range(4):
+    for index in range(BRIEF):
         table[f"partitioned-brief-{index}"] = {
             "EnablePartitioning": True,
             "LockDuration": f"PT{BRIEF_LOCK}S",
