@@ -166,6 +166,8 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
     assert watched.places and not [line for line in watched.places if server.key in line]
     for number in range(2):
         assert list((tmp_path / f"worker{number}").glob("app-*/*/stderr")), "a worker had nothing to do"
+    applications = {path.name for path in tmp_path.glob("worker*/app-*")}
+    assert len(applications) == 3, "capture, replay and the program have run on the cluster"
     logs = [*tmp_path.glob("*.log"), *tmp_path.glob("worker*/**/std*")]
     events = [path for path in (tmp_path / "events").rglob("*") if path.is_file()]
     assert any("SparkListenerSQLExecutionStart" in path.read_text() for path in events)
