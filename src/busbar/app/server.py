@@ -42,6 +42,7 @@ from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.move_runner import MoveRunner
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
@@ -61,6 +62,7 @@ from busbar.model.limits import Limits
 from busbar.model.sas import SasRule
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import StoreError
+from busbar.store.sqlite.catalogue import catalogue_in
 from busbar.store.sqlite.directory import DEFAULT_STORES, SqliteLocation, store_names, stores_in
 
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
@@ -302,7 +304,13 @@ async def _broker(
         port.report_transfers = processes.transfers
         make_host = _remote_hosts(processes, directory, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
-    catalogue = Catalogue(stores, namespace.limits, namespace.tier, namespace.name)
+    home = CatalogueHome(
+        catalogue_in(directory.path),
+        asyncio.get_running_loop(),
+        namespace.limits.store_timeout / 1000,
+        fenced,
+    )
+    catalogue = Catalogue(stores, home, namespace.limits, namespace.tier, namespace.name)
     port.serve(stores, catalogue)
     if processes is not None:
         stores.carrier = members

@@ -2,18 +2,18 @@
 
 Rules:
 1. A broker that joins gets every entity, and from then on every change, in their order.
-2. A change is one call to each broker process, however many of its stores it concerns. The broker process creates the
-   fragments, writes the rows in its stores, and puts the change in force at its gateway; then it replies. So when all have
-   replied, the change is durable wherever it can be, and in force at every gateway.
-3. The replies decide: the change is made if a majority of the stores has it, and every store that holds a part of it
-   (replication.py). The client gets its response after that. A broker that ends meanwhile is not waited for.
-4. A change that is not made is taken back by a second exchange, which brings the opposite change. Only failures cost that.
-5. Until the change is decided, no gateway answers a client by it. If a gateway is asked for an entity of its last change, it
-   asks the controller, which answers when the change is decided (cluster_broker.py). So no client uses an entity that may
-   be taken back, and no client gets "not found" for an entity that may come back. Links that are attached already see an
-   update or a deletion at once, and again if it is taken back.
+2. A change is made in the home of the catalogue before it comes here. It is one call to each broker process, however many
+   of its stores it concerns. The broker process creates the fragments, writes the definitions in its stores, and puts the
+   change in force at its gateway; then it replies. So when all have replied, the change is in force at every gateway.
+3. The client gets its response after that. A broker that ends meanwhile is not waited for: it gets the change when it joins
+   again.
+4. If a store fails in which fragments were to be created, a second exchange brings the opposite change. Updates and
+   deletions are never taken back.
+5. Until all brokers have replied, no gateway answers a client by the change. If a gateway is asked for an entity of its last
+   change, it asks the controller, which answers when all have replied (cluster_broker.py). So no client uses a fragment that
+   its broker does not have yet, or an entity whose creation is taken back.
 6. A broker that joins while a change is under way has got the entities before the change. It gets the change before the
-   change is decided.
+   client gets its response.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ Rules:
    place of the old one, which is ended: the other process drops what was asked over it.
 5. Commands of a connection that has ended are dropped, except for those that return messages. So no other process gets a
    command of a connection after the report of its end.
-6. The controller may still take back the last change that it sent. If an entity of that change is asked for, the controller
-   is asked, which answers when the change is decided. When the next change comes, this one is decided.
+6. Other brokers may not have the last change yet that the controller sent. If an entity of that change is asked for, the
+   controller is asked, which answers when all have it. When the next change comes, all have this one.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class ClusterBroker(EffectDispatcher):
             self._put(view)
 
     def entities_changed(self, entities: Sequence[EntityChange]) -> None:
-        """Entities are created, updated or deleted. All changes before this one are decided."""
+        """Entities are created, updated or deleted. All brokers have the changes before this one."""
         self._undecided = {key_of(path) for path, _ in entities}
         for path, view in entities:
             if view is not None:
@@ -159,8 +159,8 @@ class ClusterBroker(EffectDispatcher):
     # ---- entities ----
 
     async def entity(self, path: str) -> EntityView:
-        """The entity at a path. The controller is asked for one that is not known here, or whose change may be taken back
-        (rule 6)."""
+        """The entity at a path. The controller is asked for one that is not known here, or whose change may be under way
+        elsewhere (rule 6)."""
         key = key_of(path)
         view = self._views.get(key)
         if view is not None and key not in self._undecided:

@@ -117,7 +117,8 @@ class ControllerConnection(Channel):
     ) -> dict[str, Exception]:
         """Carry out a change in all stores at once, then at the gateway.
 
-        The gateway gets the change also if a store failed here. The controller takes it back if it is not made."""
+        The gateway gets the change also if a store failed here. If fragments could not be created, the controller sends the
+        opposite change."""
         try:
             return await HostCarrier().carry_out(
                 {self._host(store): change for store, change in stores.items()}, ()

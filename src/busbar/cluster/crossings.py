@@ -82,18 +82,23 @@ class _StoreChange(msgspec.Struct, array_like=True):
     rows: dict[str, bytes | None]
     new: bytes
     changed: bytes
+    retired: list[int]
 
 
 def _encode_stores(changes: Mapping[str, StoreChange]) -> dict[str, _StoreChange]:
     return {
-        store: _StoreChange(change.rows, encode_settings(change.new), encode_settings(change.changed))
+        store: _StoreChange(
+            change.rows, encode_settings(change.new), encode_settings(change.changed), [*change.retired]
+        )
         for store, change in changes.items()
     }
 
 
 def _decode_stores(changes: dict[str, _StoreChange]) -> dict[str, StoreChange]:
     return {
-        store: StoreChange(change.rows, _settings.read(change.new), _settings.read(change.changed))
+        store: StoreChange(
+            change.rows, _settings.read(change.new), _settings.read(change.changed), change.retired
+        )
         for store, change in changes.items()
     }
 

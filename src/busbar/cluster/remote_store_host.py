@@ -30,7 +30,7 @@ from busbar.model.settings import FragmentSettings
 from busbar.store.contract import StoreError
 from busbar.store.location import StoreLocation
 
-OPENING = frozenset(("open", "create", "read_catalogue", "repair_catalogue"))
+OPENING = frozenset(("open", "create", "read_definitions", "repair_definitions"))
 """Methods that raise a StoreError if the broker process ends. All others raise ServerBusy."""
 
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from busbar.broker.host_api import StoreState
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.cluster import protocol
@@ -90,7 +91,8 @@ class Cluster:
         }
         self.stores = StoreSet(self.hosts.values())
         self.stores.carrier = self.publisher
-        self.catalogue = Catalogue(self.stores, Limits())
+        home = CatalogueHome(self.disks.catalogue.location, self._loop)
+        self.catalogue = Catalogue(self.stores, home, Limits())
         self.controller.serve(self.stores, self.catalogue)
 
     def _make_host(self, name: str, emit: Emit, fenced: Callable[[], None]) -> LocalStoreHost:

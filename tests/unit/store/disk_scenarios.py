@@ -169,7 +169,7 @@ def what_settles_leaves_nothing_for_sends() -> None:
 
 def what_frees_has_a_reserve_of_its_own() -> None:
     store = opened()
-    store.write_catalogue({"orders": b"with a tap"})
+    store.write_definitions({"orders": b"with a tap"})
     last = fill(store, 60_000_000)
     n = 1
     try:
@@ -178,7 +178,7 @@ def what_frees_has_a_reserve_of_its_own() -> None:
             n += 100
     except StoreFull:
         assert RESERVE.stat().st_size == 0 and LAST_RESERVE.stat().st_size
-    store.write_catalogue({"orders": b"without"})
+    store.write_definitions({"orders": b"without"})
     for first in range(1, n, 100):
         delete(store, KEPT, list(range(first, first + 100)))
     put(store, last + 1, 1000)
