@@ -44,6 +44,7 @@ class CatalogueDisk:
 
     def _create(self, content: CatalogueContent) -> None:
         self.content = content
+        self.written()
 
     def value(self, name: str) -> bytes | None:
         entry = None if self.content is None else self.content.entries.get(name)
