@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -133,9 +134,11 @@ def test_a_write_of_an_old_owner_is_fenced(tmp_path: Path) -> None:
     store = place.open()
     assert isinstance(store, SqliteCatalogue)
     store.claim()
-    store._file.transact(
-        lambda connection: connection.execute("UPDATE meta SET value = 9 WHERE key = 'epoch'")
-    )  # type: ignore[arg-type,return-value]
+
+    def claim_again(connection: sqlite3.Connection) -> None:
+        connection.execute("UPDATE meta SET value = 9 WHERE key = 'epoch'")
+
+    store._file.transact(claim_again)
     with pytest.raises(Fenced):
         store.write(NEXT, {"a": b"2"})
     assert store.read_all() == FIRST

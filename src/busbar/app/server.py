@@ -239,7 +239,14 @@ async def _edge(
     front = SharedListener(broker.processes)
     await front.start(
         [
-            NodeSettings(rules, share_of(limits, number, count), str(tls.certificate), str(tls.key), owners)
+            NodeSettings(
+                rules,
+                share_of(limits, number, count),
+                str(tls.certificate),
+                str(tls.key),
+                owners,
+                broker.catalogue.properties.name,
+            )
             for number in range(count)
         ]
     )
@@ -302,6 +309,7 @@ async def _broker(
         make_host = _local_hosts(directory, namespace.limits, port, fenced, moves.on_store_open)
     else:
         port.report_transfers = processes.transfers
+        port.inspect_remote = members.inspect
         make_host = _remote_hosts(processes, directory, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
     home = CatalogueHome(

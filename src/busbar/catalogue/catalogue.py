@@ -86,6 +86,8 @@ class Catalogue(CatalogueReader):
     ) -> None:
         super().__init__()
         self.properties = NamespaceProperties(name, tier, 0, 0)
+        self.version = 0
+        """The number of the last change that is in force."""
         self.usage = IdleWatch(self._entries, stores, limits.min_auto_delete_on_idle, monotonic)
         self._stores = stores
         self._home = home
@@ -115,6 +117,7 @@ class Catalogue(CatalogueReader):
         changes = self._load_properties(entries.get(NAMESPACE))
         if changes:
             await self._home.write(changes)
+        self.version = self._home.version
         await self._assembly.bring_up_to_date()
         for host in self._stores.hosts:
             host.admit = self._admit
@@ -300,7 +303,8 @@ class Catalogue(CatalogueReader):
         settings = self._settings.plan(change, after)
         here = [host.name for host in self._stores.hosts if host.is_open]
         rows = self._definitions.rows_for(change, after, here)
-        failed = await self._stores.apply(rows, settings.update, change.deleted_fragments)
+        number = self._home.version
+        failed = await self._stores.apply(number, rows, settings.update, change.deleted_fragments)
         for store in rows.keys() - failed.keys():
             self._definitions.written(store)
         return settings, failed
@@ -317,6 +321,7 @@ class Catalogue(CatalogueReader):
             self._put_in_force(change)
             raise
         await self._apply(opposite)
+        self.version = self._home.version
         self._purger.add(change.new_fragments)
 
     async def _recover(self) -> None:
@@ -332,6 +337,11 @@ class Catalogue(CatalogueReader):
                     with contextlib.suppress(BusbarError):  # it was taken back
                         await self._distribute(change)
 
+    async def changes_decided(self) -> None:
+        """Wait for the change that is under way, if there is one."""
+        for decided in [*self._under_way.values()][:1]:
+            await decided.wait()
+
     async def find_decided(self, path: str) -> EntityView:
         """Find an entry as `find` does, after the change of it that is under way, if any. Raises EntityNotFound."""
         while (decided := self._under_way.get(key_of(path))) is not None:
@@ -339,6 +349,7 @@ class Catalogue(CatalogueReader):
         return self.find(path)
 
     def _put_in_force(self, change: CatalogueChange) -> None:
+        self.version = self._home.version
         self._marks.changed(change)
         deleted = change.deleted_fragments
         self._purger.add(deleted)

@@ -24,16 +24,16 @@ class ChangeCarrier(Protocol):
     """Brings a change of the catalogue to stores and gateways."""
 
     async def carry_out(
-        self, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
+        self, version: int, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
     ) -> dict[str, Exception]:
-        """Bring the change to all of them. Returns the stores that failed, by name, with the reason."""
+        """Bring the change with that number to all of them. Returns the stores that failed, by name, with the reason."""
 
 
 class HostCarrier:
     """A ChangeCarrier that calls each store by itself. It leaves gateways to the watchers of the catalogue."""
 
     async def carry_out(
-        self, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
+        self, version: int, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
     ) -> dict[str, Exception]:
         outcomes = await asyncio.gather(
             *[apply_to_store(host, change) for host, change in stores.items()], return_exceptions=True
@@ -96,15 +96,21 @@ class StoreSet:
     # ---- changes of the catalogue ----
 
     async def apply(
-        self, definitions: Mapping[str, Rows], update: BrokerUpdate, deleted: Mapping[int, str]
+        self,
+        version: int,
+        definitions: Mapping[str, Rows],
+        update: BrokerUpdate,
+        deleted: Mapping[int, str],
     ) -> dict[str, Exception]:
-        """Carry out a change that is made: definitions for each store, what brokers do besides, and the fragments that are
-        of no entity any more, with their stores. Returns the stores that failed, with the reason.
+        """Carry out the change with that number, which is made: definitions for each store, what brokers do besides, and
+        the fragments that are of no entity any more, with their stores. Returns the stores that failed, with the reason.
 
         In an unavailable store nothing is written. Its fragments in memory get their settings, or are retired."""
         changes = {host: self._part(host, definitions, update, deleted) for host in self.hosts}
         return await self.carrier.carry_out(
-            {host: change for host, change in changes.items() if change.concerns_store}, update.entities
+            version,
+            {host: change for host, change in changes.items() if change.concerns_store},
+            update.entities,
         )
 
     def _part(
@@ -133,12 +139,17 @@ class StoreSet:
 
     async def refresh_last_used(self, fragments: Iterable[int]) -> None:
         """Bring `last_used` of these fragments up to date with the broker processes. Raises a BusbarError."""
+        groups = self.by_host(fragments)
+        await asyncio.gather(*[host.refresh_last_used(group) for host, group in groups.items()])
+
+    def by_host(self, fragments: Iterable[int]) -> dict[StoreHost, list[int]]:
+        """These fragments, by the hosts of their stores."""
         groups: dict[StoreHost, list[int]] = {}
         for fragment in fragments:
             host = self.routes.sink_of(fragment)
             if host is not None:
                 groups.setdefault(host, []).append(fragment)
-        await asyncio.gather(*[host.refresh_last_used(group) for host, group in groups.items()])
+        return groups
 
     # ---- the end ----
 

@@ -66,7 +66,7 @@ class Broker:
 
     def knows(self, path: str) -> bool:
         """Whether its gateway has the entity, decided or not."""
-        return path in self.port._views
+        return self.port.replica.get(path) is not None
 
     def host(self, store: str) -> LocalStoreHost:
         return self.there.hosts[store]
@@ -91,6 +91,7 @@ class Cluster:
         }
         self.stores = StoreSet(self.hosts.values())
         self.stores.carrier = self.publisher
+        self.controller.inspect_remote = self.publisher.inspect
         home = CatalogueHome(self.disks.catalogue.location, self._loop)
         self.catalogue = Catalogue(self.stores, home, Limits())
         self.controller.serve(self.stores, self.catalogue)
@@ -134,7 +135,7 @@ class Cluster:
     async def join(self, name: str) -> None:
         """Open the gateway of a broker, and connect it with the others."""
         broker = self.brokers[name]
-        settings = NodeSettings([], Limits(), "", "", dict(self._owners))
+        settings = NodeSettings([], Limits(), "", "", dict(self._owners), "busbar")
         opened = protocol.NODES.remote(broker.channel).open_gateway(settings)
         self.publisher.add_broker(broker.channel)
         await opened

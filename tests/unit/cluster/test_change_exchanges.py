@@ -14,6 +14,7 @@ import pytest
 
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.model.entities import (
+    EntityKind,
     QueueDescription,
     RuleDescription,
     SqlFilter,
@@ -64,6 +65,26 @@ async def test_a_change_is_one_exchange_with_each_broker(tmp_path: Path) -> None
             assert crossed == [(["apply_change"], 1)] * 2, f"change {number}"
             assert purging <= {"remove_fragment"}, f"change {number}"
         assert len(here.catalogue) == 0
+
+
+async def test_the_counts_of_a_page_are_one_request_to_each_broker(tmp_path: Path) -> None:
+    async with real_brokers(tmp_path / "data") as here:
+        for number in range(12):
+            await here.port.create(f"q{number:02}", REGULAR)
+        for name in ("p0", "p1"):
+            await here.port.create(name, PARTITIONED)
+        with here.counted() as counts:
+            page = await here.port.page(EntityKind.QUEUE, "", 0, 100)
+            assert [(count.requests, count.replies) for count in counts] == [(["inspect"], 1)] * 2
+        assert [view.path for view in page.entities] == [
+            "p0",
+            "p1",
+            *(f"q{number:02}" for number in range(12)),
+        ]
+        assert all(runtime.available for runtime in page.runtimes)
+        with here.counted() as counts:
+            assert (await here.port.page(EntityKind.QUEUE, "", 99, 10)).entities == []
+            assert [count.requests for count in counts] == [[], []], "nothing is asked for nothing"
 
 
 async def test_a_broker_that_is_killed_in_the_middle_of_a_creation(tmp_path: Path) -> None:
