@@ -120,6 +120,11 @@ def server_mark() -> pytest.Mark:
     return pytest.mark.server(QUEUES).mark
 
 
+def numbered(first: int, last: int) -> list[bytes]:
+    """Bodies, from the first number up to but without the last."""
+    return [f"body {number}".encode() for number in range(first, last)]
+
+
 class Namespace:
     """A namespace to read from and to send to."""
 
@@ -161,6 +166,10 @@ class Namespace:
         ]
         with self.factory.sender(entity) as sender:
             sender.send(messages)
+
+    def kept(self, entity: str) -> int:
+        """How many messages the taps of an entity keep."""
+        return sum(fragment.kept for tap in self.taps(entity).list() for fragment in tap.fragments)
 
     def receive(self, entity: str, count: int) -> list[bytes]:
         """Take messages out of the queue as an ordinary receiver does."""

@@ -30,16 +30,12 @@ from busbar.spark.errors import SourceError
 from busbar.spark.secrets import Secret
 from harness.waiting import eventually
 from tests.spark.campaign import members
-from tests.spark.conftest import SOURCES, JobMaster, Namespace
+from tests.spark.conftest import SOURCES, JobMaster, Namespace, numbered
 
 pytestmark = pytest.mark.timeout(600)  # a bound for what hangs: a machine that is busy takes minutes
 PATIENCE = 280.0
 SLACK = 0.5
 """Of a machine that is busy, to notice that a process has ended."""
-
-
-def numbered(first: int, last: int) -> list[bytes]:
-    return [f"body {number}".encode() for number in range(first, last)]
 
 
 def captured(
@@ -59,10 +55,6 @@ def captured(
 
 def bodies(spark: SparkSession, directory: Path) -> list[bytes]:
     return sorted(bytes(row.body) for row in archive.read(spark, directory).select("body").collect())
-
-
-def kept(namespace: Namespace, entity: str) -> int:
-    return sum(fragment.kept for tap in namespace.taps(entity).list() for fragment in tap.fragments)
 
 
 @pytest.mark.req("D3")
@@ -104,7 +96,7 @@ def test_every_reader_sees_every_message_once(
     assert {str(row[1]) for row in rows} <= {str(day) for day in _days_around_now()}
     assert sorted(polars.scan_parquet(pattern).collect()["body"].to_list()) == sent
     # All was committed, so nothing is kept any more.
-    eventually(lambda: kept(namespace, wide) + kept(namespace, queue) == 0, seconds=PATIENCE)
+    eventually(lambda: namespace.kept(wide) + namespace.kept(queue) == 0, seconds=PATIENCE)
 
 
 def _days_around_now() -> list[object]:
@@ -142,7 +134,7 @@ def test_events_are_an_archive_of_their_own(namespace: Namespace, queue: str, tm
     assert sorted(row.sequence_number for row in rows) == list(range(1, 13))
     assert namespace.spark.read.parquet(str(events)).count() == 12
     # Of messages nobody wants more than once, nothing is kept.
-    eventually(lambda: kept(namespace, queue) == 0, seconds=PATIENCE)
+    eventually(lambda: namespace.kept(queue) == 0, seconds=PATIENCE)
 
 
 def test_dead_letters_are_captured_under_their_own_name(

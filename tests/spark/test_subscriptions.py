@@ -28,7 +28,7 @@ from busbar.jobs.replay_source import ReplayError
 from busbar.spark.errors import OptionError
 from busbar.spark.sink_options import SinkOptions
 from pyspark_busbar import DefaultSource
-from tests.spark.conftest import Collected, Namespace, run_now
+from tests.spark.conftest import Collected, Namespace, numbered, run_now
 from tests.spark.letters import decoded, make, take
 from tests.spark.stepping import Checkpoint, Stepper
 
@@ -54,10 +54,6 @@ class Topic:
             for name in ("audit", "billing"):
                 administration.create_subscription(topic.name, name)
         return topic
-
-
-def numbered(first: int, last: int) -> list[bytes]:
-    return [f"body {number}".encode() for number in range(first, last)]
 
 
 def came(namespace: Namespace, subscription: str) -> int:
