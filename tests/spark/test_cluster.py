@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -88,6 +89,11 @@ for options in ({"entity": "orders"}, {"entityPattern": "o*"}):
     reader = source.reader(source.schema())
     print(sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)))
 print([name for name in sys.argv[2:] if importlib.util.find_spec(name)], busbar.__file__)
+for kind, schema in (("json", "a INT"), ("avro", '"string"')):
+    try:
+        DefaultSource({"connectionStringFile": "-", "bodyFormat": kind, "bodySchema": schema, "entity": "-"}).schema()
+    except Exception as error:
+        print(error)
 """
 OF_THE_SERVER = ("aiohttp", "cryptography", "defusedxml", "lark", "msgspec", "rich", "typer", "uvloop")
 
@@ -105,7 +111,14 @@ def test_a_worker_needs_the_packages_that_the_page_lists(namespace: Namespace, t
         command, env={"PYTHONPATH": str(package)}, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n")[:3] == ["3", "3", f"[] {package}/busbar/__init__.py"]
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["3", "3", f"[] {package}/busbar/__init__.py"]
+    # A package that is missing is named.
+    assert [re.findall(r"needs the package '(\w+)'", line) for line in lines[3:]] == [
+        ["msgspec"],
+        ["fastavro"],
+    ]
+    assert {"msgspec", "fastavro"} <= set(sometimes)
 
 
 @pytest.mark.req("D7")
