@@ -152,7 +152,7 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
                 "/etc/busbar/connection": str(secret),
                 "program.py": f"{pipeline_program.__file__} {secret} {tmp_path / 'checkpoint'}",
             }
-            captured = run(tmp_path, running, capture, names)
+            captured = run(tmp_path, running, capture, names, **ONE_EXECUTOR)
             assert f"orders: {MESSAGES} captured" in captured
             replayed = run(
                 tmp_path,
@@ -160,8 +160,9 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
                 f"{replay.rstrip()} -o json",
                 names,
                 BUSBAR_CONNECTION_STRING=server.connection_string,
+                **ONE_EXECUTOR,
             )
-            run(tmp_path, running, program, names)
+            run(tmp_path, running, program, names)  # with an executor on each worker
         report = json.loads(replayed[replayed.index("{\n") :])
         assert (report["found"], report["sent"], report["refused"]) == (MESSAGES, MESSAGES, 0)
         rows = archive.dataset(tmp_path / "archive").to_table(["message_id", "body"]).to_pylist()
@@ -186,8 +187,13 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
         assert server.key not in log.read_text(errors="replace"), log
 
 
-def run(directory: Path, on: Cluster, script: str, names: Mapping[str, str], **environment: str) -> str:
-    """Run a block of the page in the directory, with the names of this cluster instead of the page's."""
+ONE_EXECUTOR = {"spark.cores.max": "1"}
+"""For jobs that are small: an executor is a Java of its own."""
+
+
+def run(directory: Path, on: Cluster, script: str, names: Mapping[str, str], **given: str) -> str:
+    """Run a block of the page in the directory, with the names of this cluster instead of the page's. Settings of Spark and
+    variables of the environment can be given."""
     events = directory / "events"
     events.mkdir(exist_ok=True)
     settings = {
@@ -195,6 +201,7 @@ def run(directory: Path, on: Cluster, script: str, names: Mapping[str, str], **e
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": str(events),
+        **{name: value for name, value in given.items() if name.startswith("spark.")},
     }
     for name, value in names.items():
         script = script.replace(name, value)
@@ -202,7 +209,7 @@ def run(directory: Path, on: Cluster, script: str, names: Mapping[str, str], **e
         **on.environment,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": f"{SOURCES}:{SOURCES.parent}",
-        **environment,
+        **{name: value for name, value in given.items() if not name.startswith("spark.")},
     }
     command = ["bash", "-ec", f"cd {directory}\n{script}"]
     with Program(command, directory, environment, settings) as program:
