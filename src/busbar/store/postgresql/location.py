@@ -36,6 +36,17 @@ class PostgresqlLocation:
         self._store = PostgresqlStore(self._address, self._known, self._identity, creates=False)
         return self._store
 
+    def may_exist(self) -> bool:
+        """Whether the store is there, or cannot be reached."""
+        connection = DatabaseConnection(self._address)
+        try:
+            connection.open()
+            return schema.identity(connection, self._address) is not None
+        except (ConnectionLost, StoreError, asyncpg.PostgresError):
+            return True
+        finally:
+            connection.drop()
+
     def make(self) -> Store:
         """Create an empty store. If this store is there already, its schema is renamed. That of another namespace is not
         touched."""
