@@ -85,7 +85,7 @@ class PostgresqlServer:
         os.chmod(self.root, 0o755)
         self.data = self.root / "data"
         shutil.copytree(template, self.data)
-        _own(self.data)
+        self.own_data()
         self.port = _free_port()
         self._settings = {
             "listen_addresses": "127.0.0.1",
@@ -103,6 +103,10 @@ class PostgresqlServer:
         """The address of the database, over another port if one is given."""
         query = f"?schema={schema}" if schema else ""
         return f"postgresql://busbar@127.0.0.1:{port or self.port}/postgres{query}"
+
+    def own_data(self) -> None:
+        """Give the data to the user that the server runs as."""
+        _own(self.data)
 
     @property
     def pid(self) -> int:
@@ -166,7 +170,11 @@ class PostgresqlServer:
     @staticmethod
     def _children(pid: int) -> list[int]:
         """The processes of the server: each has a session of its own, so a signal to a group does not reach them."""
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        try:
+            found = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        except FileNotFoundError:  # it has ended by itself
+            return []
+        return [int(child) for child in found.split()]
 
     def restart(self) -> None:
         self.stop()
@@ -189,6 +197,10 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _memory() -> Path | None:
+    return _MEMORY if os.access(_MEMORY, os.W_OK) else None
+
+
 @cache
 def template() -> Path:
     """The template of this process, made once."""
@@ -202,7 +214,7 @@ def template() -> Path:
 def shared_server() -> PostgresqlServer:
     """One server for all tests of this process that use schemas of their own and leave the server as it is. Its data is in
     memory, if that is possible."""
-    started = PostgresqlServer(template(), directory=_MEMORY if _MEMORY.is_dir() else None)
+    started = PostgresqlServer(template(), directory=_memory())
     _shared.append(started)
     return started.start()
 
@@ -219,8 +231,9 @@ def remove_shared() -> None:
 
 @contextlib.contextmanager
 def own_server(**settings: str) -> Iterator[PostgresqlServer]:
-    """A server that runs as long as the context."""
-    started = PostgresqlServer(template(), settings)
+    """A server that runs as long as the context. Its data is in memory, if that is possible: it survives what happens to
+    processes."""
+    started = PostgresqlServer(template(), settings, _memory())
     try:
         yield started.start()
     finally:

@@ -54,14 +54,13 @@ class Ownership:
         self._connection = connection
         self._where = address.shown
         self._drawn: list[int] = []
+        """All claims of this handle. A server that has lost commits may have an earlier one: it is no other owner's."""
 
     def take(self, least_epoch: int) -> None:
         """Become the owner, with an epoch above the present one, and not below `least_epoch`. Raises StoreInUse."""
         epoch, claim = self._wait_until_free()
-        self._drawn = [claim]
-        if not self._write(max(epoch + 1, least_epoch)):
+        if not self._write(max(epoch + 1, least_epoch), [claim]):
             raise StoreInUse(f"{self._where} was claimed by another process at the same time")
-        self._drawn = [self.claim]
 
     def _wait_until_free(self) -> tuple[int, int]:
         began, seen = time.monotonic(), None
@@ -82,14 +81,12 @@ class Ownership:
     def retake(self) -> None:
         """Claim again after the connection was lost. Raises Fenced if another owner has claimed the store."""
         self._connection.fetch(_END)
-        if not self._write(self.epoch):
+        if not self._write(self.epoch, list(self._drawn)):
             raise Fenced(f"another owner has claimed {self._where}")
-        self._drawn = [self.claim]
 
-    def _write(self, epoch: int) -> bool:
-        # If the answer to this is lost, the row may have the new claim: it is still ours.
+    def _write(self, epoch: int, known: list[int]) -> bool:
+        """Write a new claim in place of one of these. If the answer is lost, the row may have the new one."""
         claim = secrets.randbits(63) or 1
-        known = list(self._drawn)
         self._drawn.append(claim)
         self._connection.execute(f"SET lock_timeout = {int(LOCK_WAIT * 1000)}")
         taken: list[Any] = []

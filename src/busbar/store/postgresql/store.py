@@ -34,7 +34,7 @@ from busbar.store.postgresql.ownership import Ownership
 from busbar.store.postgresql.rows import COLUMNS, record_of
 
 RESOLVE_SECONDS = 10.0
-_FIRST_PAUSE = 0.05
+_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
 
 _JOURNAL = (
@@ -331,7 +331,7 @@ class PostgresqlStore:
 
     def _attempts(self, number: int | None, work: Callable[[], T]) -> T | None:
         """Do `work` until it has an outcome. With a number, it is a commit: it is not repeated if the journal has it."""
-        deadline, pause = 0.0, _FIRST_PAUSE
+        deadline, pause = 0.0, 0.0
         while True:
             try:
                 if not self._connection.is_open and self._resume(number):
@@ -343,7 +343,7 @@ class PostgresqlStore:
                 if now + pause > deadline:
                     raise self._break(f"{lost}; the outcome could not be found out") from lost
                 time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = min(2 * pause or _PAUSE, _LONGEST_PAUSE)
             except Fenced as fenced:
                 self._failure = fenced
                 raise
@@ -362,8 +362,10 @@ class PostgresqlStore:
         made = self._connection.fetch(_LAST)[0][0]
         if made < self._journal.commit:
             raise self._break(f"{self._address.shown} has lost commits that it acknowledged")
-        _log.warning("store %s: the connection was lost and is back", self._address.shown)
-        return bool(made == number)
+        is_made = bool(made == number)
+        found = "" if number is None else "; the commit under way was " + ("made" if is_made else "not made")
+        _log.warning("store %s: the connection was lost and is back%s", self._address.shown, found)
+        return is_made
 
     def _break(self, reason: str) -> OutcomeUnknown:
         self._failure = OutcomeUnknown(reason)
