@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 import asyncpg
 
@@ -11,12 +13,10 @@ from busbar.store.location import StoreLocation
 from busbar.store.postgresql import schema
 from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.connection import ConnectionLost, DatabaseConnection
+from busbar.store.postgresql.status import measured_size, status_text
 from busbar.store.postgresql.store import LastKnown, PostgresqlStore
 
-_SIZE = (
-    "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class"
-    " WHERE relnamespace = to_regnamespace($1::text) AND relkind = 'r'"
-)
+T = TypeVar("T")
 
 
 class PostgresqlLocation:
@@ -30,7 +30,7 @@ class PostgresqlLocation:
 
     @property
     def place(self) -> StoreLocation:
-        return StoreLocation(self._address.shown, self.make, self.size, self.beat)
+        return StoreLocation(self._address.shown, self.make, self.size, self.beat, self.status)
 
     def open(self) -> Store:
         self._store = PostgresqlStore(self._address, self._known, self._identity, creates=False)
@@ -38,14 +38,7 @@ class PostgresqlLocation:
 
     def may_exist(self) -> bool:
         """Whether the store is there, or cannot be reached."""
-        connection = DatabaseConnection(self._address)
-        try:
-            connection.open()
-            return schema.identity(connection, self._address) is not None
-        except (ConnectionLost, StoreError, asyncpg.PostgresError):
-            return True
-        finally:
-            connection.drop()
+        return self._ask(lambda connection, _: schema.identity(connection, self._address) is not None, True)
 
     def make(self) -> Store:
         """Create an empty store. If this store is there already, its schema is renamed. That of another namespace is not
@@ -74,11 +67,18 @@ class PostgresqlLocation:
         return None
 
     def size(self) -> int:
+        return self._ask(measured_size, 0)
+
+    def status(self) -> str:
+        return self._ask(status_text, "")
+
+    def _ask(self, question: Callable[[DatabaseConnection, str], T], otherwise: T) -> T:
+        """Ask over a connection of its own: the caller is on another thread than the store."""
         connection = DatabaseConnection(self._address)
         try:
             connection.open()
-            return int(connection.fetch(_SIZE, f'"{self._address.schema}"')[0][0])
+            return question(connection, self._address.schema)
         except (ConnectionLost, StoreError, asyncpg.PostgresError):
-            return 0
+            return otherwise
         finally:
             connection.drop()

@@ -32,6 +32,7 @@ from busbar.store.postgresql.group_statement import GroupStatement, statement_of
 from busbar.store.postgresql.journal import Entry, Journal, head_entry, locks_entry, to_bytes, to_text
 from busbar.store.postgresql.ownership import Ownership
 from busbar.store.postgresql.rows import COLUMNS, record_of
+from busbar.store.postgresql.status import ASYNCHRONOUS, is_synchronous
 
 RESOLVE_SECONDS = 10.0
 _PAUSE = 0.05
@@ -112,6 +113,8 @@ class PostgresqlStore:
         try:
             self._connection.open()
             self._find_schema()
+            if not self._known.epoch and not is_synchronous(self._connection):
+                _log.warning("store %s is %s", self._address.shown, ASYNCHRONOUS)
             self._owner.take(self._known.epoch + (2 if self._lost() > 0 else 1))
             self._load()
             self._go_on()
