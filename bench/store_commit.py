@@ -19,6 +19,7 @@ from pathlib import Path
 from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadPage
 from busbar.model.message import ACTIVE, DEAD, LANES, Record
+from busbar.store.contract import Store
 from busbar.store.sqlite.store import SqliteStore
 
 CASES = ((1, 1024), (10, 1024), (100, 1024), (1000, 1024), (100, 65_536), (20, 262_144))
@@ -61,8 +62,8 @@ def raw_log(directory: Path, count: int, body: bytes) -> Iterator[Callable[[], N
 class Queue:
     """One fragment of a store, and the steps that are measured."""
 
-    def __init__(self, path: Path, count: int, body: bytes) -> None:
-        self.store = SqliteStore(path)
+    def __init__(self, store: Store, count: int, body: bytes) -> None:
+        self.store = store
         self.store.claim()
         self.count = count
         self.body = body
@@ -142,7 +143,7 @@ def _case(directory: Path, count: int, size: int, each: float) -> None:
     for step in raw_log(directory, count, body):
         raw = measure(step, count, each)
         _line(count, size, "raw synced log", raw, raw)
-    queue = Queue(directory / "store.db", count, body)
+    queue = Queue(SqliteStore(directory / "store.db"), count, body)
     for label, step in (("put", queue.put), ("put + complete", queue.cycle)):
         _line(count, size, label, measure(step, count, each), raw)
     queue.prepare(max(3, min(50, 5000 // count, (32 << 20) // (count * size))))

@@ -93,10 +93,20 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "postgresql"])
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_any_changes_leave_what_a_dictionary_would_hold(place: str, steps: list) -> None:
+    _compare_any_steps(place, steps)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=STEPS)
+def test_any_changes_in_a_database_server_leave_what_a_dictionary_would_hold(steps: list) -> None:
+    _compare_any_steps("postgresql", steps)
+
+
+def _compare_any_steps(place: str, steps: list) -> None:
     with TemporaryDirectory() as directory:
         open_store = PLACES[place](Path(directory))
         model = Model()

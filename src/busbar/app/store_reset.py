@@ -12,6 +12,7 @@ import itertools
 from pathlib import Path
 
 from busbar.app.data_directory import DataDirectory
+from busbar.app.store_places import StorePlaces
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.local_broker import LocalBroker
@@ -19,7 +20,6 @@ from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
 from busbar.model.api import StoreView
 from busbar.model.limits import Limits
-from busbar.store.sqlite.directory import SqliteLocation, stores_in
 
 
 async def reset_store(data: Path, name: str) -> StoreView:
@@ -37,13 +37,15 @@ async def _reset(path: Path, name: str) -> StoreView:
     loop = asyncio.get_running_loop()
     nonces = itertools.count(1)
 
+    places = StorePlaces(path)
+
     def make_host(name: str) -> LocalStoreHost:
-        place = SqliteLocation(path, name)
+        place = places.at(name)
         return LocalStoreHost(
             name, place.open, loop, wall_clock, lambda: next(nonces), port.dispatch, place=place.place
         )
 
-    stores = StoreSet([make_host(name) for name in stores_in(path)], make_host)
+    stores = StoreSet([make_host(name) for name in await asyncio.to_thread(places.names)], make_host)
     stores.needs_majority = False
     catalogue = Catalogue(stores, Limits())
     port.serve(stores, catalogue)

@@ -151,6 +151,10 @@ class SqliteStore:
 
         self._file.reading(work)
 
+    def read_all(self, jobs: Sequence[tuple[int, Sequence[Read]]]) -> None:
+        for fragment, reads in jobs:
+            self.read(fragment, reads)
+
     def next_due(self, fragment: int) -> int:
         return self._file.reading(lambda connection: rows.next_due(connection, fragment))
 
