@@ -37,7 +37,7 @@ class Disk:
     """The durable state."""
 
     fragments: dict[int, MemoryFragment] = field(default_factory=dict)
-    catalogue: dict[str, bytes] = field(default_factory=dict)
+    definitions: dict[str, bytes] = field(default_factory=dict)
     epoch: int = 0
     commits: int = 0
     fragment_class: type[MemoryFragment] = MemoryFragment
@@ -188,18 +188,18 @@ class MemoryStore:
             if (record := here.lanes[lane].records.get(n)) is not None
         ]
 
-    # Catalogue
+    # Definitions
 
-    def catalogue(self) -> dict[str, bytes]:
-        return dict(self._owned().catalogue)
+    def definitions(self) -> dict[str, bytes]:
+        return dict(self._owned().definitions)
 
-    def write_catalogue(self, entries: dict[str, bytes | None]) -> None:
-        catalogue = self._owned().catalogue
-        for name, definition in entries.items():
-            if definition is None:
-                catalogue.pop(name, None)
+    def write_definitions(self, rows: dict[str, bytes | None]) -> None:
+        definitions = self._owned().definitions
+        for name, value in rows.items():
+            if value is None:
+                definitions.pop(name, None)
             else:
-                catalogue[name] = definition
+                definitions[name] = value
 
 
 def _given_twice(disk: Disk, batches: Sequence[Changes]) -> int | None:

@@ -214,7 +214,7 @@ class SimulatedHost:
         for slot in added:
             if slot.machine.settings.topic is not None:
                 self.commit_loop.link_topic(slot, self._clock())
-        self.access.use(lambda store: store.write_catalogue({MEMBER: b""}))
+        self.access.use(lambda store: store.write_definitions({MEMBER: b""}))
 
     def break_machine(self, fragment: int) -> None:
         """Have the machine of a fragment raise at the next command."""
@@ -447,7 +447,7 @@ class SimulatedHost:
 
 
 def _check_member(store: Store) -> None:
-    if MEMBER not in store.catalogue():
+    if MEMBER not in store.definitions():
         raise NotAdmitted("it is not the store that should be there")
 
 

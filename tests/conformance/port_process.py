@@ -17,6 +17,7 @@ from busbar.broker.dispatcher import FragmentRoutes
 from busbar.broker.host_api import StoreHost
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.cluster.broker_connection import BrokerConnection
@@ -26,6 +27,7 @@ from busbar.cluster.peer_server import PeerServer
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.entities import QueueDescription, TopicDescription
 from busbar.model.limits import Limits
+from harness.memory_catalogue import CatalogueDisk
 from harness.memory_store import Disk, MemoryStore
 
 
@@ -55,7 +57,8 @@ async def fragments(*, over_channel: bool = False) -> AsyncIterator[LocalBroker]
     else:
         host = make_host("port", port.dispatch, lambda: None)
     stores = StoreSet([host])
-    catalogue = Catalogue(stores, Limits(min_lock_duration=50))
+    home = CatalogueHome(CatalogueDisk().location, loop)
+    catalogue = Catalogue(stores, home, Limits(min_lock_duration=50))
     port.serve(stores, catalogue)
     await host.open()
     await catalogue.load()

@@ -37,10 +37,10 @@ class ToServing(Channel):
         return (protocol.STORES, self) if target == protocol.ALL_STORES else (protocol.NODES, self._port)
 
     async def apply_change(
-        self, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
+        self, version: int, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
     ) -> dict[str, Exception]:
         assert not stores
-        self._port.entities_changed(entities)
+        self._port.entities_changed(version, entities)
         return {}
 
     def closed(self) -> None:

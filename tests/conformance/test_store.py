@@ -130,13 +130,13 @@ def test_a_kept_lock_of_a_message_that_is_gone_is_forgotten(store: Store) -> Non
 def test_the_catalogue(open_store: Open) -> None:
     store = open_store()
     store.claim()
-    assert store.catalogue() == {}
-    store.write_catalogue({"queue/a": b"1", "queue/É": b"\x00\xff", "gone": b"3"})
-    store.write_catalogue({"queue/a": b"2", "gone": None, "never": None})
+    assert store.definitions() == {}
+    store.write_definitions({"queue/a": b"1", "queue/É": b"\x00\xff", "gone": b"3"})
+    store.write_definitions({"queue/a": b"2", "gone": None, "never": None})
     store.close()
     again = open_store()
     again.claim()
-    assert again.catalogue() == {"queue/a": b"2", "queue/É": b"\x00\xff"}
+    assert again.definitions() == {"queue/a": b"2", "queue/É": b"\x00\xff"}
     again.close()
 
 
@@ -173,7 +173,7 @@ def test_what_is_not_claimed_or_closed_does_nothing(open_store: Open) -> None:
             lambda: store.commit([Changes(1)]),
             lambda: store.read(1, [ReadByNumber(ACTIVE, [1])]),
             store.heads,
-            store.catalogue,
+            store.definitions,
             lambda: store.create(1),
             lambda: store.drop(1, 1),
             lambda: store.next_due(1),

@@ -9,6 +9,7 @@ import pytest
 from busbar.model.api import BrokerApi
 from busbar.model.commands import Send
 from busbar.model.effects import Effect, Refused, Sent
+from busbar.model.entities import QueueDescription
 from busbar.model.errors import ArgumentError, EntityNotFound, InvalidOperation, ServerBusy
 from busbar.model.message import Draft
 
@@ -62,7 +63,11 @@ async def test_a_store_is_taken_offline_and_brought_back(port: BrokerApi) -> Non
     assert not (await port.runtime("other")).available
     assert (await port.entity("other")).path == "other", "it is there all the same"
     with pytest.raises(ServerBusy):
-        await port.delete("other")
+        await port.create("new", QueueDescription())
+    await port.update("other", QueueDescription(max_delivery_count=3))
+    await port.delete("short")
+    with pytest.raises(EntityNotFound):
+        await port.entity("short")
     assert (await port.change_store(store.name, "online")).state == "open"
     assert isinstance(await sent(port, entity.fragments[0]), Sent)
     assert (await port.runtime("other")).available

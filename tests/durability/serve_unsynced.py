@@ -6,14 +6,15 @@ import sqlite3
 from pathlib import Path
 
 from busbar.cli.main import main
-from busbar.store.sqlite import file, schema
+from busbar.store.sqlite import database, file
+from busbar.store.sqlite.database import DatabaseSchema
 
 
 def never_sync() -> None:
-    opened = schema.open_database
+    opened = database.open_database
 
-    def unsynced(path: Path) -> sqlite3.Connection:
-        connection = opened(path)
+    def unsynced(path: Path, schema: DatabaseSchema) -> sqlite3.Connection:
+        connection = opened(path, schema)
         connection.execute("PRAGMA synchronous = OFF")
         return connection
 

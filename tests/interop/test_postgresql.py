@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -36,7 +37,7 @@ class Namespace:
         self.server = server
         self.databases = databases
 
-    def client(self, **options: int) -> ServiceBusClient:
+    def client(self, **options: Any) -> ServiceBusClient:
         return ServiceBusClient.from_connection_string(self.server.connection_string, **options)
 
     def shown(self, *arguments: str) -> list[dict[str, object]]:

@@ -127,8 +127,9 @@ def test_a_server_that_crashes_and_is_back_is_a_pause(database: PostgresqlServer
     def crash() -> None:
         time.sleep(0.3)
         # The server ends all sessions if one of them is killed, and recovers.
-        (session,) = (writer.store._connection._connection.get_server_pid(),)
-        os.kill(session, signal.SIGKILL)
+        connection = writer.store._connection._connection
+        assert connection is not None
+        os.kill(connection.get_server_pid(), signal.SIGKILL)
         time.sleep(0.7)
         database.kill()
         time.sleep(0.5)

@@ -43,6 +43,7 @@ from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.move_runner import MoveRunner
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
@@ -62,6 +63,7 @@ from busbar.model.limits import Limits
 from busbar.model.sas import SasRule
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import StoreError
+from busbar.store.sqlite.catalogue import catalogue_in
 
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
 DEV_KEY = "SAS_KEY_VALUE"  # the emulator's well-known key, which is no secret
@@ -237,7 +239,14 @@ async def _edge(
     front = SharedListener(broker.processes)
     await front.start(
         [
-            NodeSettings(rules, share_of(limits, number, count), str(tls.certificate), str(tls.key), owners)
+            NodeSettings(
+                rules,
+                share_of(limits, number, count),
+                str(tls.certificate),
+                str(tls.key),
+                owners,
+                broker.catalogue.properties.name,
+            )
             for number in range(count)
         ]
     )
@@ -302,9 +311,16 @@ async def _broker(
         make_host = _local_hosts(places, namespace.limits, port, fenced, moves.on_store_open)
     else:
         port.report_transfers = processes.transfers
+        port.inspect_remote = members.inspect
         make_host = _remote_hosts(processes, places, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
-    catalogue = Catalogue(stores, namespace.limits, namespace.tier, namespace.name)
+    home = CatalogueHome(
+        catalogue_in(directory.path),
+        asyncio.get_running_loop(),
+        namespace.limits.store_timeout / 1000,
+        fenced,
+    )
+    catalogue = Catalogue(stores, home, namespace.limits, namespace.tier, namespace.name)
     port.serve(stores, catalogue)
     if processes is not None:
         stores.carrier = members

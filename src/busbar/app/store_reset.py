@@ -1,8 +1,7 @@
-"""Discards a store while Busbar does not run. It is the way out if Busbar cannot start because most of its stores are lost.
+"""Discards a store while Busbar does not run. It is the way out if Busbar cannot start because all of its stores are lost.
 
-The namespace is opened as for serving, but with the stores that can be opened and without listeners. The store is
-re-created, as by an operator's `reset` in a running instance, and all stores are closed again. The entities are those in the
-catalogue of the remaining stores. A change that only lost stores had is lost with them.
+The namespace is opened as for serving, but also without any store, and without listeners. The store is re-created, as by an
+operator's `reset` in a running instance, and all stores are closed again. The entities are those of the catalogue.
 """
 
 from __future__ import annotations
@@ -15,11 +14,13 @@ from busbar.app.data_directory import DataDirectory
 from busbar.app.store_places import StorePlaces
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
 from busbar.model.api import StoreView
 from busbar.model.limits import Limits
+from busbar.store.sqlite.catalogue import catalogue_in
 
 
 async def reset_store(data: Path, name: str) -> StoreView:
@@ -46,8 +47,8 @@ async def _reset(path: Path, name: str) -> StoreView:
         )
 
     stores = StoreSet([make_host(name) for name in await asyncio.to_thread(places.names)], make_host)
-    stores.needs_majority = False
-    catalogue = Catalogue(stores, Limits())
+    stores.needs_one = False
+    catalogue = Catalogue(stores, CatalogueHome(catalogue_in(path), loop), Limits())
     port.serve(stores, catalogue)
     try:
         await catalogue.load()

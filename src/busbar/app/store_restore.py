@@ -5,7 +5,8 @@ deleted since, and numbers were assigned.
 
 1. The current store must be readable and hold no message, neither for receivers nor for a tap, because nothing is
    overwritten. It is renamed in turn.
-2. The store that is put back gets the catalogue and the identity of the current one: entities are those of now.
+2. The store that is put back gets the definitions and the identity of the current one: entities are those of now. What they
+   lack, it gets from the catalogue at the next start.
 3. No number is assigned twice: each fragment continues after the higher one of its two counters. Fragments and taps that
    were created since are taken over with their positions. Fragments of entities that were deleted since are removed.
 4. The store is complete before its files are moved. If the process ends in between, `reset` and another restore help.
@@ -17,8 +18,8 @@ from pathlib import Path
 
 from busbar.app.data_directory import DataDirectory
 from busbar.broker.fragment_loading import open_store
-from busbar.catalogue.change import served_fragments
-from busbar.catalogue.membership import read_copy
+from busbar.catalogue.membership import read_rows
+from busbar.catalogue.store_definitions import served_fragments
 from busbar.fragment.changes import Changes, Head, empty_head
 from busbar.model.errors import ArgumentError, InvalidOperation
 from busbar.model.message import message_count
@@ -83,13 +84,13 @@ def _check_empty(current: Store, name: str) -> None:
 
 
 def _check_same(current: Store, other: Store, file: Path) -> None:
-    ours, theirs = (read_copy((dict(store.catalogue()), 0)).identity for store in (current, other))
+    ours, theirs = (read_rows((dict(store.definitions()), 0)).identity for store in (current, other))
     if ours is None or theirs is None or (ours.namespace, ours.name) != (theirs.namespace, theirs.name):
         raise InvalidOperation(f"{file} is not a store that was in this place.")
 
 
 def _take_over(current: Store, other: Store) -> None:
-    """Give the store that is put back the catalogue, the identity and the higher counters of the current one."""
+    """Give the store that is put back the definitions, the identity and the higher counters of the current one."""
     known = {head.fragment: head for head in other.heads()}
     changes = []
     for head in current.heads():
@@ -101,13 +102,13 @@ def _take_over(current: Store, other: Store) -> None:
         changes.append(change)
     if changes:
         other.commit(changes)
-    ours = current.catalogue()
+    ours = current.definitions()
     for fragment in known.keys() - served_fragments(ours):
         while not other.drop(fragment, SLICE):
             pass
-    entries: dict[str, bytes | None] = dict.fromkeys(other.catalogue())
-    entries.update(ours)
-    other.write_catalogue(entries)
+    rows: dict[str, bytes | None] = dict.fromkeys(other.definitions())
+    rows.update(ours)
+    other.write_definitions(rows)
 
 
 def _raise_counters(head: Head, since: Head) -> Head:

@@ -64,9 +64,9 @@ def open_store(factory: Callable[[], Store]) -> tuple[Store, int]:
     return store, epoch
 
 
-def read_catalogue(store: Store) -> tuple[dict[str, bytes], int]:
-    """What the store has of the catalogue, and the highest id of its fragments."""
-    return store.catalogue(), max((head.fragment for head in store.heads()), default=0)
+def read_definitions(store: Store) -> tuple[dict[str, bytes], int]:
+    """The definitions that the store has, and the highest id of its fragments."""
+    return store.definitions(), max((head.fragment for head in store.heads()), default=0)
 
 
 def slices(fragments: Mapping[int, FragmentSettings]) -> Iterator[dict[int, FragmentSettings]]:

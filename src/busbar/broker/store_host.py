@@ -23,7 +23,7 @@ from busbar.broker.fragment_loading import (
     DurableState,
     build_machine,
     load,
-    read_catalogue,
+    read_definitions,
     save_locks,
     slices,
 )
@@ -115,6 +115,8 @@ class LocalStoreHost:
         self._thread = thread(f"busbar-{name}", loop, patience)
         self._thread.returned = self._disk_answers
         self._admitting: asyncio.Task[None] | None = None
+        self._retired: dict[int, Slot] = {}
+        """Deleted fragments whose messages are not deleted yet."""
         self._turn_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
@@ -226,11 +228,19 @@ class LocalStoreHost:
                 self.commit_loop.tick(slot, now)
         self._proceed()
 
+    def retire_fragments(self, fragments: Sequence[int]) -> None:
+        """Take deleted fragments out of service, also while the store is unavailable."""
+        for fragment in fragments:
+            slot = self.commit_loop.remove(fragment)
+            if slot is not None:
+                self._retired[fragment] = slot
+            self._lifecycle.drop_fragment(fragment)
+        self._proceed()
+
     async def remove_fragment(self, fragment: int) -> None:
         """Take a fragment out of service and delete its messages, in slices between the commits of others."""
-        slot = self.commit_loop.remove(fragment)
-        self._lifecycle.drop_fragment(fragment)
-        self._proceed()
+        self.retire_fragments([fragment])
+        slot = self._retired.pop(fragment, None)
         while slot is not None and slot.is_committing:
             await self.on_store(lambda store: None)
         while not await self.on_store(lambda store: store.drop(fragment, DROP_SLICE)):
@@ -273,18 +283,18 @@ class LocalStoreHost:
             failure.certain = is_certain
             raise failure from error
 
-    async def write_catalogue(self, rows: Rows) -> None:
-        await self.on_store(lambda store: store.write_catalogue(rows))
+    async def write_definitions(self, rows: Rows) -> None:
+        await self.on_store(lambda store: store.write_definitions(rows))
 
-    async def read_catalogue(self) -> tuple[dict[str, bytes], int]:
-        """The copy of the catalogue that the store has, and the highest id of its fragments.
+    async def read_definitions(self) -> tuple[dict[str, bytes], int]:
+        """The definitions that the store has, and the highest id of its fragments.
 
-        The catalogue calls this and `repair_catalogue` when it admits the store, also while the store is being opened. They
-        raise what the store raises."""
-        return await self._on_store(read_catalogue, LONG)
+        The catalogue calls this and `repair_definitions` when it admits the store, also while the store is being opened.
+        They raise what the store raises."""
+        return await self._on_store(read_definitions, LONG)
 
-    async def repair_catalogue(self, rows: Rows) -> None:
-        await self._on_store(lambda store: store.write_catalogue(rows), LONG)
+    async def repair_definitions(self, rows: Rows) -> None:
+        await self._on_store(lambda store: store.write_definitions(rows), LONG)
 
     async def _on_store(self, work: Callable[[Store], T], patiences: int = 1) -> T:
         if self._access.store is None:

@@ -1,21 +1,22 @@
-"""The entities of a namespace: by path in any case, kept in the stores with the fragments they live in.
+"""The entities of a namespace: by path in any case, with the fragments that they are made of and the stores of these.
 
 Rules:
 1. A path is found in any case and keeps the spelling it was created with.
 2. A fragment id is given once and never again, also when its entity is deleted. The counter is part of the catalogue, and
    ids that a store has count too.
-3. A change is planned as a value (planning.py), carried out in all stores (replication.py), and then in force here: all of
-   it or nothing. Only then are watchers notified. A change that has begun is carried to its end, also when the client that
-   asked for it is gone (change_runner.py).
-4. A deletion removes the entries of all that goes in one write. The same write has a note of the fragments still to be
-   emptied, which a restart finds. Of a creation that failed, or was cut short by a crash, at most empty fragments are left,
-   which no entity uses.
-5. admission.py decides what may be created and changed.
-6. An entity with AutoDeleteOnIdle is deleted when it was not used for that long and no link is attached to it. The time
+3. A change is planned as a value (planning.py). It is made when the home of the catalogue has it (home.py). Then it is
+   brought to the stores and brokers. Only then is it in force here, and watchers are notified. A change that has begun is
+   carried to its end, also when the client that asked for it is gone (change_runner.py).
+4. A creation needs the stores of its fragments. If one of them fails in the middle, the opposite change is made. No other
+   change needs a store: one that is unavailable gets settings and definitions when it is back.
+5. A deletion removes the entries of all that goes in one write. The same write has a note of the fragments still to be
+   emptied, which a restart finds.
+6. admission.py decides what may be created and changed.
+7. An entity with AutoDeleteOnIdle is deleted when it was not used for that long and no link is attached to it. The time
    begins with its last change or the start of the broker (idleness.py).
-7. An entity is there as long as the catalogue has it, whether its stores are or not.
-8. Taps are part of their entity's entry, and a change of one is a change like others.
-9. The fragments of a topic get other settings in the same change as its subscriptions and their rules. The fragments of an
+8. An entity is there as long as the catalogue has it, whether its stores are or not.
+9. Taps are part of their entity's entry, and a change of one is a change like others.
+10. The fragments of a topic get other settings in the same change as its subscriptions and their rules. The fragments of an
    entity that forwards get them in the same change as its target (fragment_settings.py).
 """
 
@@ -25,7 +26,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -39,28 +40,32 @@ from busbar.catalogue.change import (
     ENTITY,
     FRAGMENT_COUNTER,
     TAP_COUNTER,
-    BrokerUpdate,
     CatalogueChange,
 )
 from busbar.catalogue.change_runner import ChangeRunner
 from busbar.catalogue.definition import decode_definition
-from busbar.catalogue.fragment_settings import FragmentSettingsBuilder
+from busbar.catalogue.fragment_settings import FragmentSettingsBuilder, SettingsPlan
+from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.idleness import IdleWatch
 from busbar.catalogue.mark_cleaner import MarkCleaner
 from busbar.catalogue.planning import ChangePlanner, IdCounters
 from busbar.catalogue.purging import FragmentPurger
 from busbar.catalogue.reading import CatalogueReader
+from busbar.catalogue.staged_index import StagedIndex
+from busbar.catalogue.store_definitions import StoreDefinitions
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.api import EntityView, NamedRule, NamespaceProperties, RuleChange
 from busbar.model.entities import Description, Tier
-from busbar.model.errors import BusbarError
+from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.limits import Limits
 from busbar.model.names import key_of
 from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
 from busbar.store.contract import StoreError
 
-_NAMESPACE = "namespace"
+NAMESPACE = "namespace"
+RECOVERY_SECONDS = 1.0
+"""The pause between two attempts to open a home again that failed."""
 
 T = TypeVar("T")
 _namespaces = msgspec.json.Decoder(NamespaceProperties)
@@ -73,6 +78,7 @@ class Catalogue(CatalogueReader):
     def __init__(
         self,
         stores: StoreSet,
+        home: CatalogueHome,
         limits: Limits,
         tier: Tier = Tier.STANDARD,
         name: str = "busbar",
@@ -80,10 +86,13 @@ class Catalogue(CatalogueReader):
     ) -> None:
         super().__init__()
         self.properties = NamespaceProperties(name, tier, 0, 0)
+        self.version = 0
+        """The number of the last change that is in force."""
         self.usage = IdleWatch(self._entries, stores, limits.min_auto_delete_on_idle, monotonic)
         self._stores = stores
-        self._assembly = StoreBootstrap(stores)
-        self._copies = self._assembly.copies
+        self._home = home
+        self._definitions = StoreDefinitions(home, self._entries)
+        self._assembly = StoreBootstrap(stores, home, self._definitions)
         self._limits = limits
         self._tier = tier
         self._ids = IdCounters()
@@ -94,17 +103,22 @@ class Catalogue(CatalogueReader):
         self._purger = FragmentPurger(stores, self._forget_purged)
         self._marks = MarkCleaner(self._entries, stores, self._ids)
         self._idler: asyncio.Task[None] | None = None
+        self._unfinished: CatalogueChange | None = None
+        """The change whose outcome is unknown. If it was made, it is still to be put in force."""
+        self._recovery: asyncio.Task[None] | None = None
 
     # ---- opening and closing ----
 
     async def load(self, wanted: Sequence[str] = ()) -> None:
-        """Open the stores, read the catalogue and take the fragments into service. Stores of `wanted` that are not there
-        yet are made. Raises StoreError if not enough stores can be opened."""
+        """Open the catalogue and the stores, and take the fragments into service. Stores of `wanted` that are not there yet
+        are made. Raises StoreError if the namespace cannot be served."""
         entries = await self._assembly.open_all(wanted)
         self._read(entries)
-        changes = self._load_properties(entries.get(_NAMESPACE))
+        changes = self._load_properties(entries.get(NAMESPACE))
         if changes:
-            await self._copies.write(changes, ())
+            await self._home.write(changes)
+        self.version = self._home.version
+        await self._assembly.bring_up_to_date()
         for host in self._stores.hosts:
             host.admit = self._admit
         await self._take_into_service()
@@ -161,7 +175,7 @@ class Catalogue(CatalogueReader):
             self.properties = known
             return {}
         self.properties = replace(asked, created=known.created, modified=now)
-        return {_NAMESPACE: msgspec.json.encode(self.properties)}
+        return {NAMESPACE: msgspec.json.encode(self.properties)}
 
     @property
     def notes(self) -> list[str]:
@@ -172,10 +186,12 @@ class Catalogue(CatalogueReader):
         """Finish the change under way, and stop emptying deleted fragments; the next start goes on with it."""
         await self._purger.close()
         await self._marks.close()
-        if self._idler is not None:
-            self._idler.cancel()
-            await asyncio.gather(self._idler, return_exceptions=True)
+        for task in (self._idler, self._recovery):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         await self._changes.close()
+        await self._home.close()
 
     # ---- changing ----
 
@@ -230,35 +246,101 @@ class Catalogue(CatalogueReader):
             self._tier,
             self._ids,
             self._stores.names,
-            self._copies.require_writable,
+            self._stores.unavailable(),
             self._stores.clock(),
         )
 
     async def _carry_out(self, plan: ChangePlanner) -> None:
-        """Make a planned change durable, then put it in force. Raises a BusbarError if it was not made."""
+        """Make a planned change, then put it in force. Raises a BusbarError if it was not made."""
         change = plan.change
         rows = change.rows()
         if not rows:
             return
-        settings = self._settings.plan(change, plan.entries)
-
-        def revoke() -> BrokerUpdate:
-            return self._settings.plan(change.inverse, self._entries).update
-
         decided = asyncio.Event()
         self._under_way = {key_of(path): decided for path, _ in change.entities}
         try:
-            await self._copies.write(rows, change.holders, settings.update, revoke)
-        except BusbarError:
-            self._purger.add(change.new_fragments)
-            raise
-        else:
-            self._settings.adopt(settings)
-            self._put_in_force(change)
+            await self._write(rows, change)
+            await self._distribute(change)
         finally:
             self._under_way = {}
             decided.set()
             self._purger.start()
+
+    async def _write(self, rows: Rows, change: CatalogueChange | None = None) -> None:
+        """Make a change in the home. `change` is what is to be put in force then. Raises ServerBusy."""
+        was_known = not self._home.is_unknown
+        try:
+            await self._home.write(rows)
+        except BusbarError:
+            if was_known and self._home.is_unknown:
+                self._unfinished = change
+                if self._recovery is None or self._recovery.done():
+                    self._recovery = asyncio.get_running_loop().create_task(self._recover())
+            raise
+
+    async def _distribute(self, change: CatalogueChange) -> None:
+        """Bring a change that is made to stores and brokers, and put it in force. Raises ServerBusy if it created fragments
+        in a store that failed: then the opposite change was made."""
+        settings, failed = await self._apply(change)
+        lost = {*change.new_fragments.values()} & (failed.keys() | self._stores.unavailable())
+        if lost:
+            await self._take_back(change, settings)
+            store = min(lost)
+            raise ServerBusy(
+                f"The messaging store {store} failed, and the change was taken back. Retry later."
+            ) from failed.get(store)
+        self._settings.adopt(settings)
+        self._put_in_force(change)
+
+    async def _apply(self, change: CatalogueChange) -> tuple[SettingsPlan, dict[str, Exception]]:
+        """Bring a change that is made to stores and brokers. Returns the settings that follow from it, and the stores that
+        failed, with the reason."""
+        after = StagedIndex(self._entries)
+        for view in change.gone:
+            after.remove(view.path)
+        for view in change.after:
+            after.put(view)
+        settings = self._settings.plan(change, after)
+        here = [host.name for host in self._stores.hosts if host.is_open]
+        rows = self._definitions.rows_for(change, after, here)
+        number = self._home.version
+        failed = await self._stores.apply(number, rows, settings.update, change.deleted_fragments)
+        for store in rows.keys() - failed.keys():
+            self._definitions.written(store)
+        return settings, failed
+
+    async def _take_back(self, change: CatalogueChange, settings: SettingsPlan) -> None:
+        """Make the opposite of a creation, since a store of it failed. Raises ServerBusy if that cannot be made now. Then
+        the change is in force."""
+        opposite = change.inverse
+        try:
+            await self._write(opposite.rows(), opposite)
+        except BusbarError as error:
+            error.certain = False
+            self._settings.adopt(settings)
+            self._put_in_force(change)
+            raise
+        await self._apply(opposite)
+        self.version = self._home.version
+        self._purger.add(change.new_fragments)
+
+    async def _recover(self) -> None:
+        """Find out whether a change was made whose outcome is unknown, and put it in force then."""
+        while self._home.is_unknown:
+            await asyncio.sleep(RECOVERY_SECONDS)
+            async with self._changes.turn:
+                is_made = await self._home.recover()
+                if is_made is None:
+                    continue
+                change, self._unfinished = self._unfinished, None
+                if is_made and change is not None:
+                    with contextlib.suppress(BusbarError):  # it was taken back
+                        await self._distribute(change)
+
+    async def changes_decided(self) -> None:
+        """Wait for the change that is under way, if there is one."""
+        for decided in [*self._under_way.values()][:1]:
+            await decided.wait()
 
     async def find_decided(self, path: str) -> EntityView:
         """Find an entry as `find` does, after the change of it that is under way, if any. Raises EntityNotFound."""
@@ -267,6 +349,7 @@ class Catalogue(CatalogueReader):
         return self.find(path)
 
     def _put_in_force(self, change: CatalogueChange) -> None:
+        self.version = self._home.version
         self._marks.changed(change)
         deleted = change.deleted_fragments
         self._purger.add(deleted)
@@ -283,9 +366,10 @@ class Catalogue(CatalogueReader):
         for path, entry in change.entities:
             self._watchers.tell(path, entry)
 
-    async def _forget_purged(self, fragments: Sequence[int]) -> None:
+    async def _forget_purged(self, fragments: Mapping[int, str]) -> None:
         rows: Rows = {f"{EMPTYING}{fragment}": None for fragment in fragments}
-        await self._changes.run(lambda: self._copies.write(rows, ()))
+        await self._changes.run(lambda: self._write(rows))
+        self._definitions.purged(fragments)
 
     # ---- idle entities ----
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from busbar.broker.host_api import Rows, StoreHost
-from busbar.catalogue.definition import decode_definition, encode_definition
-from busbar.catalogue.versions import decode_entry
+from busbar.catalogue.definition import encode_definition
 from busbar.model.api import EntityView
 from busbar.model.names import key_of
 from busbar.model.settings import FragmentSettings
@@ -54,11 +53,6 @@ class CatalogueChange:
         return told + [(view.path, view) for view in self.after]
 
     @property
-    def holders(self) -> set[str]:
-        """The stores that hold a fragment of what is changed."""
-        return {store for view in (*self.before, *self.after) for store in view.stores}
-
-    @property
     def new_fragments(self) -> dict[int, str]:
         """Fragments that are created, with their stores."""
         before = _routes(self.before)
@@ -82,7 +76,7 @@ class CatalogueChange:
 
 @dataclass(frozen=True, slots=True)
 class BrokerUpdate:
-    """What brokers do for a change besides writing its rows."""
+    """What brokers do for a change besides writing definitions."""
 
     new: SettingsByStore = field(default_factory=dict)
     """Fragments to create."""
@@ -96,42 +90,32 @@ class StoreChange:
     """The part of a change that concerns one store."""
 
     rows: Rows
+    """Of its definitions."""
     new: Mapping[int, FragmentSettings]
     changed: Mapping[int, FragmentSettings]
+    retired: Sequence[int] = ()
+    """Deleted fragments of an unavailable store, which must not act any more when it is back."""
 
     @property
     def concerns_store(self) -> bool:
-        return bool(self.rows or self.new or self.changed)
+        return bool(self.rows or self.new or self.changed or self.retired)
 
 
 async def apply_to_store(host: StoreHost, change: StoreChange) -> None:
-    """Create the new fragments, write the rows, then use the other settings. Raises a BusbarError.
+    """Create the new fragments, use the other settings, then write the definitions. Raises a BusbarError.
 
-    A store that has the definition of an entity has its fragments already; their settings follow what is durable there."""
+    Only new fragments and definitions can fail. A store that has the definition of an entity has its fragments already."""
     if change.new:
         await host.add_fragments(change.new)
-    if change.rows:
-        await host.write_catalogue(change.rows)
     if change.changed:
         host.change_fragments(change.changed)
+    if change.retired:
+        host.retire_fragments(change.retired)
+    if change.rows:
+        await host.write_definitions(change.rows)
 
 
 def _routes(views: Iterable[EntityView]) -> dict[int, str]:
     return {
         fragment: store for view in views for fragment, store in zip(view.fragments, view.stores, strict=True)
     }
-
-
-def served_fragments(catalogue: Mapping[str, bytes]) -> set[int]:
-    """The fragments that a store's copy of the catalogue names, including those that are still to be emptied. A store has
-    every change of an entity that it holds a part of."""
-    found: set[int] = set()
-    for name, encoded in catalogue.items():
-        if not name.startswith((ENTITY, EMPTYING)):
-            continue
-        value = decode_entry(encoded).value
-        if value is not None and name.startswith(ENTITY):
-            found.update(decode_definition(value).fragments)
-        elif value is not None:
-            found.add(int(name.removeprefix(EMPTYING)))
-    return found

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher
+from busbar.broker.host_api import StoreHost
+from busbar.broker.inspection import FragmentCounts, FragmentInquiry
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.api import (
-    Commands,
-    Effects,
     EntityChangeSink,
     EntityListing,
     EntityView,
@@ -45,6 +45,9 @@ from busbar.model.message import (
 from busbar.model.names import key_of
 from busbar.model.taps import TapChange, TapDescription
 
+Counts = dict[int, FragmentCounts]
+"""What fragments hold, by fragment."""
+
 
 class LocalBroker(EffectDispatcher):
     """A BrokerApi over the stores of a namespace, and the catalogue of this process."""
@@ -53,11 +56,12 @@ class LocalBroker(EffectDispatcher):
         super().__init__()
         self._stores: StoreSet | None = None
         self._known: Catalogue | None = None
-        self._inspecting: dict[int, asyncio.Future[Effect]] = {}
-        self._last_inspection = 0
+        self._inquiry = FragmentInquiry()
+        self.inspect_remote: Callable[[Mapping[StoreHost, Sequence[int]]], Awaitable[Counts]] | None = None
+        """Asks broker processes what fragments of their stores hold, with one request to each."""
         self.report_transfers: Callable[[], Awaitable[TransferReport]] | None = None
         """Asks the mover of this process, or those of all broker processes."""
-        self._sinks[BROKER_ORIGIN] = self._inspected
+        self._sinks[BROKER_ORIGIN] = self._inquiry.answered
 
     def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
         """Set where commands go and entities are found, before anything else is called."""
@@ -72,12 +76,17 @@ class LocalBroker(EffectDispatcher):
         assert self._known is not None, "serve() comes before any question"
         return self._known
 
-    def entities(self) -> Sequence[EntityView]:
-        return self._catalogue.entities()
+    def entries(self) -> tuple[int, Sequence[EntityView]]:
+        """The number of the last change that is in force, and all entities and rules."""
+        return self._catalogue.version, self._catalogue.entries()
 
     async def decided_entity(self, path: str) -> EntityView:
         """Find an entity as `entity` does, after the change of it that is under way, if there is one."""
         return await self._catalogue.find_decided(path)
+
+    async def changes_decided(self) -> None:
+        """Wait for the change that is under way, if there is one."""
+        await self._catalogue.changes_decided()
 
     async def entity(self, path: str) -> EntityView:
         return self._catalogue.find(path)
@@ -147,20 +156,27 @@ class LocalBroker(EffectDispatcher):
         fragments = {fragment for view in views for fragment in view.fragments}
         for view in views:
             fragments.update(self._fragments_of_copies(view))
-        asked = [*fragments]
-        found, _ = await asyncio.gather(
-            asyncio.gather(*self._ask(asked, _inspect)), self._refresh_last_used(views)
-        )
-        answers = dict(zip(asked, found, strict=True))
-        return [self._runtime(view, answers) for view in views]
+        counts = await self._counts([*fragments])
+        return [self._runtime(view, counts) for view in views]
 
-    async def _refresh_last_used(self, views: Sequence[EntityView]) -> None:
+    async def _counts(self, fragments: Sequence[int]) -> Counts:
+        """What fragments hold, by fragment; those that are unavailable have no counts."""
+        assert self._stores is not None
+        if self.inspect_remote is not None:
+            return await self.inspect_remote(self._stores.by_host(fragments))
         with contextlib.suppress(BusbarError):  # then the times of use are those of the last refresh
-            await self._catalogue.usage.refresh_last_used(views)
+            await self._stores.refresh_last_used(fragments)
+        answers = await asyncio.gather(*self._ask(fragments, Inspect))
+        return {
+            fragment: FragmentCounts(0, list(answer.counts), answer.size)
+            for fragment, answer in zip(fragments, answers, strict=True)
+            if isinstance(answer, Inspected)
+        }
 
-    def _runtime(self, view: EntityView, answers: Mapping[int, Effect]) -> RuntimeProperties:
-        inspected = [one for fragment in view.fragments if isinstance(one := answers[fragment], Inspected)]
-        copies = [answers[fragment] for fragment in self._fragments_of_copies(view) if fragment in answers]
+    def _runtime(self, view: EntityView, found: Counts) -> RuntimeProperties:
+        there = {fragment: one for fragment, one in found.items() if one.counts}
+        inspected = [there[fragment] for fragment in view.fragments if fragment in there]
+        copies = [there[fragment] for fragment in self._fragments_of_copies(view) if fragment in there]
         counts = [sum(answer.counts[lane] for answer in inspected) for lane in range(LANES)]
         return RuntimeProperties(
             active=counts[ACTIVE],
@@ -169,7 +185,7 @@ class LocalBroker(EffectDispatcher):
             deferred=counts[DEFERRED],
             transfer=counts[OUTBOX],
             transfer_dead_letter=counts[TRANSFER_DEAD] + counts[TRANSFER_DEAD_DEFERRED],
-            size=sum(answer.size for answer in [*inspected, *copies] if isinstance(answer, Inspected)),
+            size=sum(answer.size for answer in [*inspected, *copies]),
             accessed=self._catalogue.usage.last_used(view),
             subscriptions=len(self._catalogue.subscriptions(view.path)),
             available=len(inspected) == len(view.fragments),
@@ -185,7 +201,7 @@ class LocalBroker(EffectDispatcher):
 
     async def fragments(self, path: str) -> Sequence[FragmentView]:
         view = self._catalogue.find(path)
-        inspected = self._ask(view.fragments, _inspect)
+        inspected = self._ask(view.fragments, Inspect)
         peeked = self._ask(view.fragments, _peek_first)
         answers = zip(await asyncio.gather(*inspected), await asyncio.gather(*peeked), strict=True)
         found = []
@@ -242,7 +258,7 @@ class LocalBroker(EffectDispatcher):
             if fragment in both
         }
         asked = [fragment for fragment in places if fragment in sources]
-        answers = dict(zip(asked, await asyncio.gather(*self._ask(asked, _inspect)), strict=True))
+        answers = dict(zip(asked, await asyncio.gather(*self._ask(asked, Inspect)), strict=True))
         found = []
         for view in report.transfers:
             if view.fragment in places:
@@ -268,32 +284,15 @@ class LocalBroker(EffectDispatcher):
         self, fragments: Sequence[int], question: Callable[[int, int, int], Command]
     ) -> Sequence[asyncio.Future[Effect]]:
         """Ask fragments something, as the broker itself."""
-        loop = asyncio.get_running_loop()
-        commands: Commands = []
-        answers = []
-        for fragment in fragments:
-            self._last_inspection += 1
-            answers.append(loop.create_future())
-            self._inspecting[self._last_inspection] = answers[-1]
-            commands.append(question(fragment, BROKER_ORIGIN, self._last_inspection))
+        commands, answers = self._inquiry.questions(fragments, question)
         if commands:
             self.submit(commands)
         return answers
-
-    def _inspected(self, effects: Effects) -> None:
-        for effect in effects:
-            answer = self._inspecting.pop(effect.request, None)
-            if answer is not None and not answer.done():
-                answer.set_result(effect)
 
 
 def _waiting(answer: Effect, target: int) -> int:
     """How many messages of a fragment wait for a target, by the answer of the fragment."""
     return (answer.outbox or {}).get(target, 0) if isinstance(answer, Inspected) else 0
-
-
-def _inspect(fragment: int, origin: int, request: int) -> Command:
-    return Inspect(fragment, origin, request)
 
 
 def _peek_first(fragment: int, origin: int, request: int) -> Command:

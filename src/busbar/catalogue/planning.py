@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from busbar.catalogue.admission import Admission
@@ -27,7 +27,7 @@ from busbar.model.entities import (
     SubscriptionDescription,
     Tier,
 )
-from busbar.model.errors import EntityNotFound, QuotaExceeded
+from busbar.model.errors import EntityNotFound, QuotaExceeded, ServerBusy
 from busbar.model.limits import Limits
 from busbar.model.names import parent_and_name, rule_path
 from busbar.model.taps import TapChange, TapDescription
@@ -62,16 +62,16 @@ class ChangePlanner:
         tier: Tier,
         ids: IdCounters,
         stores: Sequence[str],
-        require_writable: Callable[[Iterable[str]], None],
+        unavailable: Collection[str],
         now: int,
     ) -> None:
-        """`stores` are all of the namespace, in their order. `require_writable` raises ServerBusy if a change that concerns
-        given stores cannot be made now."""
+        """`stores` are all of the namespace, in their order. New fragments and taps need their stores. All other changes
+        are made without those that are unavailable."""
         self.entries = StagedIndex(in_force)
         self._admission = Admission(self.entries, limits, tier)
         self._ids = ids
         self._stores = stores
-        self._require_writable = require_writable
+        self._unavailable = unavailable
         self._now = now
         self._counters: dict[str, bytes] = {}
 
@@ -95,8 +95,8 @@ class ChangePlanner:
         if isinstance(admitted, SubscriptionDescription):
             stores = self.find(parent_and_name(path)[0]).stores
         else:
-            stores = place(path, fragment_count(admitted), self._stores)
-        self._require_writable(stores)
+            stores = place(path, fragment_count(admitted), self._stores, self._unavailable)
+        self._require_open(stores)
         new = []
         if isinstance(admitted, SubscriptionDescription):
             new.append(self._first_rule(path, default_rule))
@@ -128,6 +128,7 @@ class ChangePlanner:
     def create_tap(self, path: str, tap: TapDescription) -> EntityView:
         old = self.find(path)
         taps = self._admission.tap_created(old, replace(tap, id=self._ids.take_tap(), created=self._now))
+        self._require_open(old.stores)
         view = self._replace(replace(old, taps=taps))
         self._counters[TAP_COUNTER] = str(self._ids.tap).encode()
         return view
@@ -138,12 +139,19 @@ class ChangePlanner:
         return old if taps == old.taps else self._replace(replace(old, taps=taps))
 
     def _replace(self, view: EntityView) -> EntityView:
-        self._require_writable(view.stores)
         self.entries.put(view)
         return view
 
     def delete(self, path: str) -> None:
         gone = with_children(self.entries, self.find(path))
-        self._require_writable({store for view in gone for store in view.stores})
         for view in gone:
             self.entries.remove(view.path)
+
+    def _require_open(self, stores: Sequence[str]) -> None:
+        """Check that all these stores are open, since something begins there. Raises ServerBusy."""
+        missing = sorted({*self._unavailable} & {*stores})
+        if missing:
+            raise ServerBusy(
+                f"The messaging store {missing[0]} is unavailable, which has to hold a part of it; nothing was changed. "
+                "Retry later."
+            )

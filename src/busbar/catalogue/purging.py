@@ -1,24 +1,26 @@
 """Deletes the messages of fragments that are of no entity any more.
 
-A purge that fails, or concerns an unavailable store, is tried again when a store comes back, at the next deletion, and at
-the next start. The start finds the fragments in the catalogue.
+A purge that fails, or concerns an unavailable store, is tried again every PAUSE_SECONDS, and at the next start. The start
+finds the fragments in the catalogue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.errors import BusbarError
+
+PAUSE_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
 
 
 class FragmentPurger:
-    def __init__(self, stores: StoreSet, forget: Callable[[Sequence[int]], Awaitable[None]]) -> None:
-        """`forget` removes the notes of purged fragments from the catalogue. It raises a BusbarError."""
+    def __init__(self, stores: StoreSet, forget: Callable[[Mapping[int, str]], Awaitable[None]]) -> None:
+        """`forget` removes the notes of purged fragments, which it gets with their stores. It raises a BusbarError."""
         self._stores = stores
         self._forget = forget
         self._waiting: dict[int, str] = {}
@@ -43,24 +45,23 @@ class FragmentPurger:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _purge(self) -> None:
-        failed: set[int] = set()
-        while True:
+        while self._waiting:
             out = self._stores.unavailable()
-            now = [f for f, store in sorted(self._waiting.items()) if store not in out and f not in failed]
-            if not now:
-                return
-            purged = []
-            for fragment in now:
+            now = {f: store for f, store in sorted(self._waiting.items()) if store not in out}
+            purged = {}
+            for fragment, store in now.items():
                 try:
-                    await self._stores.host(self._waiting[fragment]).remove_fragment(fragment)
-                    purged.append(fragment)
+                    await self._stores.host(store).remove_fragment(fragment)
+                    purged[fragment] = store
                 except BusbarError as error:
                     _log.warning("fragment %d could not be emptied yet: %s", fragment, error)
-                    failed.add(fragment)
-            try:
-                await self._forget(purged)
-            except BusbarError as error:
-                _log.warning("%d deleted fragments will be looked at again: %s", len(purged), error)
-                return
-            for fragment in purged:
-                del self._waiting[fragment]
+            if purged:
+                try:
+                    await self._forget(purged)
+                except BusbarError as error:
+                    _log.warning("%d deleted fragments will be looked at again: %s", len(purged), error)
+                else:
+                    for fragment in purged:
+                        del self._waiting[fragment]
+            if len(purged) < len(now) or not now:
+                await asyncio.sleep(PAUSE_SECONDS)

@@ -47,6 +47,10 @@ class CatalogueReader:
             parent = ""
         return self._entries.page(kind, parent, skip, top)
 
+    def entries(self) -> list[EntityView]:
+        """All queues, topics, subscriptions and rules, in any order."""
+        return [*self._entries]
+
     def entities(self) -> list[EntityView]:
         """All queues, topics and subscriptions, in the order of their paths."""
         found = [view for view in self._entries if not isinstance(view.description, RuleDescription)]

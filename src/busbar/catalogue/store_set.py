@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from busbar.broker.dispatcher import FragmentRoutes
@@ -24,16 +24,16 @@ class ChangeCarrier(Protocol):
     """Brings a change of the catalogue to stores and gateways."""
 
     async def carry_out(
-        self, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
+        self, version: int, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
     ) -> dict[str, Exception]:
-        """Bring the change to all of them. Returns the stores that failed, by name, with the reason."""
+        """Bring the change with that number to all of them. Returns the stores that failed, by name, with the reason."""
 
 
 class HostCarrier:
     """A ChangeCarrier that calls each store by itself. It leaves gateways to the watchers of the catalogue."""
 
     async def carry_out(
-        self, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
+        self, version: int, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
     ) -> dict[str, Exception]:
         outcomes = await asyncio.gather(
             *[apply_to_store(host, change) for host, change in stores.items()], return_exceptions=True
@@ -53,8 +53,8 @@ class StoreSet:
     ) -> None:
         """`hosts` are those of the stores that are there; `make_host` makes one for a store that joins, or is missing."""
         self.hosts: list[StoreHost] = list(hosts)
-        self.needs_majority = True
-        """False only while an operator resets a store of a namespace that has lost most of its stores."""
+        self.needs_one = True
+        """False only while an operator resets a store of a namespace that has lost all of them."""
         self._make_host = make_host
         self.routes: FragmentRoutes[StoreHost] = FragmentRoutes()
         self.carrier: ChangeCarrier = HostCarrier()
@@ -72,11 +72,6 @@ class StoreSet:
 
     def unavailable(self) -> set[str]:
         return {host.name for host in self.hosts if not host.is_open}
-
-    def has_majority_without(self, out: Collection[str]) -> bool:
-        """Whether the catalogue can be read and changed without these stores: what a majority has is never lost."""
-        left = len(self.hosts) - len(out)
-        return 2 * left > len(self.hosts) or (left > 0 and not self.needs_majority)
 
     def add(self, name: str) -> StoreHost:
         """Add a host for one more store, which is not opened yet."""
@@ -100,18 +95,36 @@ class StoreSet:
 
     # ---- changes of the catalogue ----
 
-    async def apply(self, writes: Mapping[str, Rows], update: BrokerUpdate) -> dict[str, Exception]:
-        """Carry out a change: rows for each store that is written, and what brokers do besides. Returns the stores that
-        failed, with the reason."""
-        changes = {
-            host: StoreChange(
-                writes.get(host.name, {}), update.new.get(host.name, {}), update.changed.get(host.name, {})
-            )
-            for host in self.hosts
-        }
+    async def apply(
+        self,
+        version: int,
+        definitions: Mapping[str, Rows],
+        update: BrokerUpdate,
+        deleted: Mapping[int, str],
+    ) -> dict[str, Exception]:
+        """Carry out the change with that number, which is made: definitions for each store, what brokers do besides, and
+        the fragments that are of no entity any more, with their stores. Returns the stores that failed, with the reason.
+
+        In an unavailable store nothing is written. Its fragments in memory get their settings, or are retired."""
+        changes = {host: self._part(host, definitions, update, deleted) for host in self.hosts}
         return await self.carrier.carry_out(
-            {host: change for host, change in changes.items() if change.concerns_store}, update.entities
+            version,
+            {host: change for host, change in changes.items() if change.concerns_store},
+            update.entities,
         )
+
+    def _part(
+        self,
+        host: StoreHost,
+        definitions: Mapping[str, Rows],
+        update: BrokerUpdate,
+        deleted: Mapping[int, str],
+    ) -> StoreChange:
+        name = host.name
+        changed = update.changed.get(name, {})
+        if host.is_open:
+            return StoreChange(definitions.get(name, {}), update.new.get(name, {}), changed)
+        return StoreChange({}, {}, changed, sorted(f for f, store in deleted.items() if store == name))
 
     # ---- fragments ----
 
@@ -126,12 +139,17 @@ class StoreSet:
 
     async def refresh_last_used(self, fragments: Iterable[int]) -> None:
         """Bring `last_used` of these fragments up to date with the broker processes. Raises a BusbarError."""
+        groups = self.by_host(fragments)
+        await asyncio.gather(*[host.refresh_last_used(group) for host, group in groups.items()])
+
+    def by_host(self, fragments: Iterable[int]) -> dict[StoreHost, list[int]]:
+        """These fragments, by the hosts of their stores."""
         groups: dict[StoreHost, list[int]] = {}
         for fragment in fragments:
             host = self.routes.sink_of(fragment)
             if host is not None:
                 groups.setdefault(host, []).append(fragment)
-        await asyncio.gather(*[host.refresh_last_used(group) for host, group in groups.items()])
+        return groups
 
     # ---- the end ----
 

@@ -16,6 +16,7 @@ GROUPS = {
     "namespace": "Show the namespace, and its keys on demand.",
     "sas": "Make shared access signatures.",
     "stores": "List the messaging stores, take one offline, bring it back.",
+    "catalogue": "Make a lost catalogue again, from the stores.",
 }
 
 
@@ -54,6 +55,10 @@ def _built(name: str) -> typer.Typer:
         from busbar.cli.stores import stores_commands
 
         return stores_commands
+    if name == "catalogue":
+        from busbar.cli.catalogue import catalogue_commands
+
+        return catalogue_commands
     from busbar.cli.entity_commands import entity_commands
     from busbar.cli.entity_kinds import QUEUE, SUBSCRIPTION, TOPIC
 

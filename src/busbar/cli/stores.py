@@ -102,18 +102,18 @@ def restore(
     """
     from busbar.app.store_restore import restore_store
 
-    with _files_of(where):
+    with files_of(where):
         aside, messages = restore_store(where.data, name, file)
     print(f"{aside.name} is {name} again, with {messages} messages; start Busbar to serve them.")
 
 
 def _reset_stopped(name: str, where: ConnectionOptions) -> None:
-    """Reset a store of a namespace that cannot start, since most of its stores are lost."""
+    """Reset a store of a namespace that cannot start, since all of its stores are lost."""
     import asyncio
 
     from busbar.app.store_reset import reset_store
 
-    with _files_of(where):
+    with files_of(where):
         view = asyncio.run(reset_store(where.data, name))
     if view.state != "open":
         raise CommandFailure(f"the store '{name}' is still unavailable: {view.reason}.")
@@ -121,7 +121,7 @@ def _reset_stopped(name: str, where: ConnectionOptions) -> None:
 
 
 @contextmanager
-def _files_of(where: ConnectionOptions) -> Iterator[None]:
+def files_of(where: ConnectionOptions) -> Iterator[None]:
     """Turns errors with the files of a data directory, which no process serves, into a CommandFailure."""
     from busbar.app.data_directory import DataDirectoryError
     from busbar.model.errors import BusbarError

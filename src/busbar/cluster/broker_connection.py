@@ -11,7 +11,7 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, effects_codec
 from busbar.cluster.remote_store_host import RemoteStoreHost
-from busbar.model.api import EntityView
+from busbar.model.api import EntityView, RuntimeProperties
 
 
 class BrokerConnection(Channel):
@@ -73,6 +73,11 @@ class ControllerServices:
     async def entity(self, path: str) -> EntityView:
         """The entity of that path. If a change of it is under way, its outcome is awaited."""
         return await self._broker.decided_entity(path)
+
+    async def runtimes(self, paths: Sequence[str]) -> Sequence[RuntimeProperties | None]:
+        """What entities hold. The change that is under way is awaited, as by `entity`."""
+        await self._broker.changes_decided()
+        return await self._broker.runtimes(paths)
 
     def in_use(self, paths: Sequence[str]) -> None:
         self._broker.in_use(paths, self._connection)

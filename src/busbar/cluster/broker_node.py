@@ -80,11 +80,11 @@ class BrokerNode:
 
     # ---- what the controller asks ----
 
-    def load_entities(self, entities: Sequence[EntityView]) -> None:
-        self._port.load_entities(entities)
+    def load_entities(self, version: int, entities: Sequence[EntityView]) -> None:
+        self._port.load_entities(version, entities)
 
-    def entities_changed(self, entities: Sequence[EntityChange]) -> None:
-        self._port.entities_changed(entities)
+    def entities_changed(self, version: int, entities: Sequence[EntityChange]) -> None:
+        self._port.entities_changed(version, entities)
 
     def store_opened(self, taker: SessionBar) -> None:
         self._moves.on_store_open(taker)
@@ -126,7 +126,7 @@ class BrokerNode:
                 remote = RemoteStore(store, broker, loop, self._clock, self._port.dispatch)
                 remote.on_open = partial(self._moves.on_store_open, remote)
                 takers.append(remote)
-        self._port.configure(self.channel.controller, takers)
+        self._port.configure(self.channel.controller, takers, settings.namespace)
 
     async def _open(self, settings: NodeSettings) -> None:
         self._transfer_patience = settings.limits.transfer_patience

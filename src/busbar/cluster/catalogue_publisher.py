@@ -1,19 +1,19 @@
 """Brings changes of the catalogue to the broker processes: one exchange with each of them.
 
 Rules:
-1. A broker that joins gets every entity, and from then on every change, in their order.
-2. A change is one call to each broker process, however many of its stores it concerns. The broker process creates the
-   fragments, writes the rows in its stores, and puts the change in force at its gateway; then it replies. So when all have
-   replied, the change is durable wherever it can be, and in force at every gateway.
-3. The replies decide: the change is made if a majority of the stores has it, and every store that holds a part of it
-   (replication.py). The client gets its response after that. A broker that ends meanwhile is not waited for.
-4. A change that is not made is taken back by a second exchange, which brings the opposite change. Only failures cost that.
-5. Until the change is decided, no gateway answers a client by it. If a gateway is asked for an entity of its last change, it
-   asks the controller, which answers when the change is decided (cluster_broker.py). So no client uses an entity that may
-   be taken back, and no client gets "not found" for an entity that may come back. Links that are attached already see an
-   update or a deletion at once, and again if it is taken back.
+1. A broker that joins gets every entity and rule, and from then on every change, in their order and with its number.
+2. A change is made in the home of the catalogue before it comes here. It is one call to each broker process, however many
+   of its stores it concerns. The broker process creates the fragments, writes the definitions in its stores, and puts the
+   change in force at its gateway; then it replies. So when all have replied, the change is in force at every gateway.
+3. The client gets its response after that. A broker that ends meanwhile is not waited for: it gets the change when it joins
+   again.
+4. If a store fails in which fragments were to be created, a second exchange brings the opposite change. Updates and
+   deletions are never taken back.
+5. Until all brokers have replied, no gateway answers a client by the change. If a gateway is asked for an entity of its last
+   change, it asks the controller, which answers when all have replied (cluster_broker.py). So no client uses a fragment that
+   its broker does not have yet, or an entity whose creation is taken back.
 6. A broker that joins while a change is under way has got the entities before the change. It gets the change before the
-   change is decided.
+   client gets its response.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from busbar.broker.host_api import StoreHost
+from busbar.broker.inspection import FragmentCounts
 from busbar.broker.refusals import STORE_FAILED
 from busbar.catalogue.change import EntityChange, StoreChange
 from busbar.catalogue.local_broker import LocalBroker
@@ -46,18 +47,32 @@ class CataloguePublisher:
 
     def add_broker(self, channel: Channel) -> None:
         """Send a broker all entities, and every change from now on."""
-        views = self.broker.entities()
+        version, views = self.broker.entries()
         there = protocol.NODES.remote(channel)
-        for first in range(0, len(views), AT_ONCE):
-            there.load_entities(views[first : first + AT_ONCE])
+        for first in range(0, max(1, len(views)), AT_ONCE):
+            there.load_entities(version, views[first : first + AT_ONCE])
         self._channels.add(channel)
 
     def remove_broker(self, channel: Channel) -> None:
         self._channels.discard(channel)
         self.broker.gateway_ended(channel)
 
+    async def inspect(self, fragments: Mapping[StoreHost, Sequence[int]]) -> dict[int, FragmentCounts]:
+        """Ask what fragments hold, given by the hosts of their stores: one request to each broker process, all at once.
+        Those of a broker that ends meanwhile are left out."""
+        hosts = {host: group for host, group in fragments.items() if isinstance(host, RemoteStoreHost)}
+        by_channel: dict[Channel, list[int]] = {}
+        for host, group in hosts.items():
+            if host.channel is not None:
+                by_channel.setdefault(host.channel, []).extend(group)
+        answers = await asyncio.gather(*[_inspect(channel, group) for channel, group in by_channel.items()])
+        found = {fragment: counts for answer in answers for fragment, counts in answer.items()}
+        for host, group in hosts.items():
+            host.note_last_used({key: found[key].last_used for key in group if key in found})
+        return found
+
     async def carry_out(
-        self, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
+        self, version: int, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
     ) -> dict[str, Exception]:
         here: dict[StoreHost, StoreChange] = {}
         told = {*self._channels}
@@ -69,22 +84,33 @@ class CataloguePublisher:
             else:
                 parts.setdefault(channel, {})[host.name] = change
         outcomes = await asyncio.gather(
-            HostCarrier().carry_out(here, ()),
-            *[_apply(channel, part, entities if channel in told else ()) for channel, part in parts.items()],
+            HostCarrier().carry_out(version, here, ()),
+            *[
+                _apply(channel, version, part, entities if channel in told else ())
+                for channel, part in parts.items()
+            ],
         )
         while entities and (joined := self._channels - told):  # rule 6
             told |= joined
-            await asyncio.gather(*[_apply(channel, {}, entities) for channel in joined])
+            await asyncio.gather(*[_apply(channel, version, {}, entities) for channel in joined])
         return {store: error for failed in outcomes for store, error in failed.items()}
 
 
+async def _inspect(channel: Channel, fragments: Sequence[int]) -> dict[int, FragmentCounts]:
+    try:
+        return await protocol.STORES.remote(channel, protocol.ALL_STORES).inspect(fragments)
+    except ChannelClosed:
+        return {}
+
+
 async def _apply(
-    channel: Channel, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
+    channel: Channel, version: int, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
 ) -> dict[str, Exception]:
     """Make one exchange with a broker process. If it ends, or fails as a whole, all its stores have failed."""
     error: Exception
     try:
-        return await protocol.STORES.remote(channel, protocol.ALL_STORES).apply_change(stores, entities)
+        remote = protocol.STORES.remote(channel, protocol.ALL_STORES)
+        return await remote.apply_change(version, stores, entities)
     except ChannelClosed:
         error = ServerBusy(STORE_FAILED)
         error.certain = False

@@ -2,16 +2,17 @@
 broker processes.
 
 Rules:
-1. All entities of the namespace are known here, as the controller has sent them (catalogue_publisher.py). The controller is
-   asked for an entity that is not known here.
-2. The controller answers everything that changes the catalogue, or sums up what fragments hold.
+1. All entities and rules of the namespace are known here, as the controller has sent them (catalogue_publisher.py). Lists
+   are answered from that. The controller is asked for an entity that is not known here.
+2. The controller answers everything that changes the catalogue, or sums up what fragments hold. The counts of a page are one
+   request.
 3. When a fragment is deleted, nothing is kept for the consumers that waited for it in another process.
 4. The controller is asked for a channel to another broker process that is missing (peer_watch.py). A new channel takes the
    place of the old one, which is ended: the other process drops what was asked over it.
 5. Commands of a connection that has ended are dropped, except for those that return messages. So no other process gets a
    command of a connection after the report of its end.
-6. The controller may still take back the last change that it sent. If an entity of that change is asked for, the controller
-   is asked, which answers when the change is decided. When the next change comes, this one is decided.
+6. Other brokers may not have the last change yet that the controller sent. If an entity of that change is asked for, or a
+   list, the controller is asked, which answers when all have it. When the next change comes, all have this one.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from typing import Any
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, CommandSink, EffectDispatcher, FragmentRoutes
 from busbar.catalogue.change import EntityChange
-from busbar.catalogue.watchers import Watchers
+from busbar.catalogue.replica import CatalogueReplica
 from busbar.cluster import protocol
 from busbar.cluster.channel import ChannelClosed
 from busbar.cluster.peer_watch import PeerWatch
 from busbar.cluster.remote_store import PeerClient, RemoteStore
-from busbar.model.api import Commands, EntityChangeSink, EntityView
+from busbar.model.api import Commands, EntityChangeSink, EntityListing, EntityView
 from busbar.model.commands import Settle
-from busbar.model.entities import AuthorizationRule, QueueDescription, RuleDescription, TopicDescription
+from busbar.model.entities import AuthorizationRule, EntityKind
 from busbar.model.errors import ServerBusy
 from busbar.model.names import key_of
 
@@ -50,16 +51,20 @@ class ClusterBroker(EffectDispatcher):
         self._takers: dict[str, CommandSink] = {}
         self._peers: dict[str, PeerClient] = {}
         self._introduced: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        self._views: dict[str, EntityView] = {}
+        self.replica = CatalogueReplica()
+        """The entities of the namespace."""
+        self._namespace = ""
         self._undecided: set[str] = set()
         """Keys of the entities in the last change. It may be under way elsewhere (rule 6)."""
-        self._watchers = Watchers()
         self._peer_watch = PeerWatch(lambda broker: self._tell("introduce", broker))
 
     # ---- the other processes ----
 
-    def configure(self, controller: protocol.ControllerApi, takers: Iterable[CommandSink]) -> None:
+    def configure(
+        self, controller: protocol.ControllerApi, takers: Iterable[CommandSink], namespace: str = "busbar"
+    ) -> None:
         """`takers` are all stores of the namespace, here and elsewhere."""
+        self._namespace = namespace
         self._controller = controller
         self._takers = {taker.name: taker for taker in takers}
         for broker in sorted({one.broker for one in self._takers.values() if isinstance(one, RemoteStore)}):
@@ -126,30 +131,26 @@ class ClusterBroker(EffectDispatcher):
 
     # ---- what the controller sends ----
 
-    def load_entities(self, entities: Iterable[EntityView]) -> None:
+    def load_entities(self, version: int, entities: Sequence[EntityView]) -> None:
+        self.replica.load(version, entities)
         for view in entities:
-            self._put(view)
+            self._assign(view)
 
-    def entities_changed(self, entities: Sequence[EntityChange]) -> None:
-        """Entities are created, updated or deleted. All changes before this one are decided."""
+    def entities_changed(self, version: int, entities: Sequence[EntityChange]) -> None:
+        """Entities are created, updated or deleted. All brokers have the changes before this one. Raises ReplicaFault."""
+        gone = self.replica.apply(version, entities)
         self._undecided = {key_of(path) for path, _ in entities}
-        for path, view in entities:
-            if view is not None:
-                self._put(view)
-            else:
-                self._remove(path)
-        for path, view in entities:
-            self._watchers.tell(path, view)
+        for view in gone:
+            self._unassign(view)
+        for _, changed in entities:
+            if changed is not None:
+                self._assign(changed)
+        self.replica.tell(entities)
 
-    def _put(self, view: EntityView) -> None:
-        if not isinstance(view.description, RuleDescription):
-            self._views[key_of(view.path)] = view
-            self.routes.assign(view.fragments, [self._takers[store] for store in view.stores])
+    def _assign(self, view: EntityView) -> None:
+        self.routes.assign(view.fragments, [self._takers[store] for store in view.stores])
 
-    def _remove(self, path: str) -> None:
-        view = self._views.pop(key_of(path), None)
-        if view is None:
-            return
+    def _unassign(self, view: EntityView) -> None:
         for fragment in view.fragments:
             sink = self.routes.sink_of(fragment)
             if isinstance(sink, RemoteStore):
@@ -159,10 +160,10 @@ class ClusterBroker(EffectDispatcher):
     # ---- entities ----
 
     async def entity(self, path: str) -> EntityView:
-        """The entity at a path. The controller is asked for one that is not known here, or whose change may be taken back
-        (rule 6)."""
+        """The entity at a path. The controller is asked for one that is not known here, or whose change may be under way
+        elsewhere (rule 6)."""
         key = key_of(path)
-        view = self._views.get(key)
+        view = self.replica.get(path)
         if view is not None and key not in self._undecided:
             return view
         undecided = self._undecided
@@ -174,15 +175,35 @@ class ClusterBroker(EffectDispatcher):
         """The entity at a path. If a change of it is under way, its outcome is awaited, by the controller."""
         return await self.entity(path)
 
+    async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
+        await self._until_decided()
+        return self.replica.page(kind, parent, skip, top)
+
+    async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityListing:
+        while True:
+            # One entry more than the page has: if it is there, there is a next page.
+            found = self.replica.page(kind, parent, skip, top + 1)
+            views, version, undecided = found[:top], self.replica.version, self._undecided
+            counts = await self._ask("runtimes", [view.path for view in views])
+            undecided.clear()  # the controller answers when all have the last change
+            if version == self.replica.version:
+                pairs = [(view, one) for view, one in zip(views, counts, strict=True) if one is not None]
+                entities, runtimes = [view for view, _ in pairs], [one for _, one in pairs]
+                return EntityListing(self._namespace, entities, runtimes, len(found) > top)
+
+    async def _until_decided(self) -> None:
+        """Wait until all brokers have the last change (rule 6)."""
+        while self._undecided:
+            undecided = self._undecided
+            await self._ask("changes_decided")
+            undecided.clear()
+
     def authorization_rules(self, path: str) -> Sequence[AuthorizationRule]:
         """The authorization rules of the entity itself; none if there is no such entity."""
-        view = self._views.get(key_of(path))
-        if view is None or not isinstance(view.description, QueueDescription | TopicDescription):
-            return ()
-        return view.description.authorization_rules
+        return self.replica.authorization_rules(path)
 
     def watch(self, changed: EntityChangeSink) -> Callable[[], None]:
-        return self._watchers.add(changed)
+        return self.replica.watch(changed)
 
     # ---- what the controller answers (rule 2) ----
 

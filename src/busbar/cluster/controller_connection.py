@@ -7,6 +7,7 @@ which entities there are, and when the process ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -14,8 +15,10 @@ import msgspec
 
 from busbar.broker.dispatcher import BROKER_ORIGIN
 from busbar.broker.host_api import StoreHost
+from busbar.broker.inspection import OWN_REQUESTS, FragmentCounts, FragmentInquiry
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.change import EntityChange, StoreChange
+from busbar.catalogue.replica import ReplicaFault
 from busbar.catalogue.store_set import HostCarrier
 from busbar.cluster import protocol
 from busbar.cluster.calls import RemoteInterface
@@ -23,8 +26,10 @@ from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.peer_server import PeerServer, state_of
 from busbar.cluster.session_bar import SessionBar
-from busbar.model.effects import Effect
+from busbar.model.effects import Effect, Inspected
 from busbar.store.contract import StoreError
+
+_log = logging.getLogger(__name__)
 
 Emit = Callable[[list[Effect]], None]
 MakeHost = Callable[[str, Emit, Callable[[], None]], LocalStoreHost]
@@ -36,7 +41,7 @@ class NodeHandler(protocol.NodeApi, Protocol):
 
     def emit(self, effects: list[Effect]) -> None: ...
 
-    def entities_changed(self, entities: Sequence[EntityChange]) -> None:
+    def entities_changed(self, version: int, entities: Sequence[EntityChange]) -> None:
         """Entities are other than before, at this gateway from now on."""
 
     def store_opened(self, taker: SessionBar) -> None:
@@ -61,6 +66,7 @@ class ControllerConnection(Channel):
         self._make_host = make_host
         self._ended = ended
         self._member = member
+        self._inquiry = FragmentInquiry(OWN_REQUESTS)
 
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
         if not isinstance(frame, protocol.CommandsFrame):
@@ -89,6 +95,12 @@ class ControllerConnection(Channel):
                 if len(others) == len(effects):
                     return
                 effects = [effect for effect in effects if effect.origin == BROKER_ORIGIN]
+            own = [effect for effect in effects if effect.request >= OWN_REQUESTS]
+            if own:
+                self._inquiry.answered(own)
+                effects = [effect for effect in effects if effect.request < OWN_REQUESTS]
+                if not effects:
+                    return
             self.write(protocol.EffectsFrame(store, msgspec.Raw(effects_codec.encode(effects))))
 
         def show() -> None:
@@ -112,19 +124,46 @@ class ControllerConnection(Channel):
         self.hosts[store] = host
         self.takers[store] = SessionBar(host, asyncio.get_running_loop(), host.clock, emit)
 
+    async def inspect(self, fragments: Sequence[int]) -> dict[int, FragmentCounts]:
+        """What fragments hold. All are asked at once, since each may have to wait for a commit."""
+        found: dict[int, FragmentCounts] = {}
+        asked: list[int] = []
+        waiting: list[asyncio.Future[Effect]] = []
+        for store, host in self.hosts.items():
+            here = [fragment for fragment in fragments if fragment in host]
+            commands, answers = self._inquiry.questions(here)
+            self.takers[store].submit(commands)
+            asked += here
+            waiting += answers
+            found.update({fragment: FragmentCounts(host.last_used(fragment)) for fragment in here})
+        for fragment, answer in zip(asked, await asyncio.gather(*waiting), strict=True):
+            if isinstance(answer, Inspected):
+                used = found[fragment].last_used
+                found[fragment] = FragmentCounts(used, list(answer.counts), answer.size)
+        return found
+
     async def apply_change(
-        self, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
+        self, version: int, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
     ) -> dict[str, Exception]:
         """Carry out a change in all stores at once, then at the gateway.
 
-        The gateway gets the change also if a store failed here. The controller takes it back if it is not made."""
+        The gateway gets the change also if a store failed here. If fragments could not be created, the controller sends the
+        opposite change."""
         try:
             return await HostCarrier().carry_out(
-                {self._host(store): change for store, change in stores.items()}, ()
+                version, {self._host(store): change for store, change in stores.items()}, ()
             )
         finally:
-            if self._member is not None:
-                self._member.entities_changed(entities)
+            if self._member is not None and entities:
+                self._put_in_force(version, entities)
+
+    def _put_in_force(self, version: int, entities: Sequence[EntityChange]) -> None:
+        assert self._member is not None
+        try:
+            self._member.entities_changed(version, entities)
+        except ReplicaFault as fault:
+            _log.error("this broker process has missed something, and ends: %s", fault)
+            self.abort()
 
     def _closed(self, host: LocalStoreHost) -> None:
         self.hosts.pop(host.name, None)

@@ -15,7 +15,7 @@ from busbar.catalogue.change import EntityChange, StoreChange
 from busbar.catalogue.definition import decode_definition, encode_definition
 from busbar.cluster.failures import Failure, decode_error, encode_error
 from busbar.cluster.settings_codec import SettingsReader, encode_settings
-from busbar.model.api import EntityListing, EntityView, NamedRule, RuleChange, RuntimeProperties
+from busbar.model.api import EntityView, NamedRule, RuleChange
 from busbar.model.entities import Description, RuleDescription
 from busbar.model.settings import FragmentSettings
 
@@ -63,37 +63,27 @@ def _decode_rule_changes(changes: list[tuple[str, bytes | None]]) -> list[RuleCh
     return [(path, None if rule is None else rule[1]) for path, rule in decoded]
 
 
-class _Page(msgspec.Struct, array_like=True):
-    namespace: str
-    entities: list[bytes]
-    runtimes: list[RuntimeProperties]
-    has_more: bool
-
-
-def _encode_page(page: EntityListing) -> _Page:
-    return _Page(page.namespace, _encode_views(page.entities), [*page.runtimes], page.has_more)
-
-
-def _decode_page(page: _Page) -> EntityListing:
-    return EntityListing(page.namespace, _decode_views(page.entities), page.runtimes, page.has_more)
-
-
 class _StoreChange(msgspec.Struct, array_like=True):
     rows: dict[str, bytes | None]
     new: bytes
     changed: bytes
+    retired: list[int]
 
 
 def _encode_stores(changes: Mapping[str, StoreChange]) -> dict[str, _StoreChange]:
     return {
-        store: _StoreChange(change.rows, encode_settings(change.new), encode_settings(change.changed))
+        store: _StoreChange(
+            change.rows, encode_settings(change.new), encode_settings(change.changed), [*change.retired]
+        )
         for store, change in changes.items()
     }
 
 
 def _decode_stores(changes: dict[str, _StoreChange]) -> dict[str, StoreChange]:
     return {
-        store: StoreChange(change.rows, _settings.read(change.new), _settings.read(change.changed))
+        store: StoreChange(
+            change.rows, _settings.read(change.new), _settings.read(change.changed), change.retired
+        )
         for store, change in changes.items()
     }
 
@@ -121,7 +111,6 @@ def _as_it_is(value: Any) -> Any:
 _CROSSINGS: dict[Any, Crossing] = {
     EntityView: (bytes, encode_definition, decode_definition),
     Sequence[EntityView]: (list[bytes], _encode_views, _decode_views),
-    EntityListing: (_Page, _encode_page, _decode_page),
     Description: (bytes, _encode_description, _decode_description),
     NamedRule | None: (bytes | None, _encode_rule, _decode_rule),
     Sequence[RuleChange]: (list[tuple[str, bytes | None]], _encode_rule_changes, _decode_rule_changes),

@@ -18,6 +18,7 @@ class NodeSettings(msgspec.Struct, array_like=True):
     certificate_key: str
     owners: dict[str, str]
     """By store, the name of the broker that has it."""
+    namespace: str
 
 
 SHARED = (

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from busbar.broker.host_api import StoreHost
+from busbar.broker.inspection import FragmentCounts
 from busbar.catalogue.change import EntityChange, StoreChange
 from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.codec_table import Int
@@ -45,16 +46,20 @@ class BrokerStoresApi(Protocol):
         """Make this broker process the owner of that store."""
 
     async def apply_change(
-        self, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
+        self, version: int, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
     ) -> dict[str, Exception]:
-        """Carry out a change of the catalogue: in these stores, then at the gateway. Returns the stores that failed."""
+        """Carry out the change of the catalogue with that number: in these stores, then at the gateway. Returns the stores
+        that failed."""
+
+    async def inspect(self, fragments: Sequence[int]) -> dict[int, FragmentCounts]:
+        """What these fragments hold. Those that this broker process does not have are left out."""
 
 
 class NodeApi(Protocol):
     """A broker process as a whole, as the controller calls it."""
 
-    def load_entities(self, entities: Sequence[EntityView]) -> None:
-        """Entities of the namespace, sent to a broker when it joins."""
+    def load_entities(self, version: int, entities: Sequence[EntityView]) -> None:
+        """Entities and rules of the namespace, sent to a broker when it joins, with the number of the last change."""
 
     async def ping(self) -> None:
         """Completes at once; the completion is the reply to the controller."""
@@ -76,6 +81,9 @@ class NodeApi(Protocol):
 class ControllerApi(CatalogueApi, StoreApi, Protocol):
     """The controller, as a broker process calls it: the broker API of its gateway, and what concerns its stores."""
 
+    async def changes_decided(self) -> None:
+        """Wait for the change that is under way, if there is one: until all brokers have it, or it is taken back."""
+
     def introduce(self, broker: str) -> None:
         """Make a channel to the stores of that broker process, if the process is there: there is none."""
 
@@ -96,14 +104,17 @@ class PeerApi(Protocol):
         """A connection of the gateway has ended."""
 
 
-# Commands and effects have frames of their own. What has a callback stays in its process.
+# Commands and effects have frames of their own. What has a callback, or is answered from a replica, stays in its process.
 STORE = RemoteInterface[HostedStore](
     HostedStore,  # type: ignore[type-abstract]
     without={"submit", "last_used", "refresh_last_used"},
 )
 STORES = RemoteInterface[BrokerStoresApi](BrokerStoresApi)  # type: ignore[type-abstract]
 NODES = RemoteInterface[NodeApi](NodeApi)  # type: ignore[type-abstract]
-CONTROLLER = RemoteInterface[ControllerApi](ControllerApi, without={"watch"})  # type: ignore[type-abstract]
+CONTROLLER = RemoteInterface[ControllerApi](
+    ControllerApi,  # type: ignore[type-abstract]
+    without={"watch", "list", "page"},
+)
 PEER = RemoteInterface[PeerApi](PeerApi)  # type: ignore[type-abstract]
 
 

@@ -30,7 +30,7 @@ from busbar.model.settings import FragmentSettings
 from busbar.store.contract import StoreError
 from busbar.store.location import StoreLocation
 
-OPENING = frozenset(("open", "create", "read_catalogue", "repair_catalogue"))
+OPENING = frozenset(("open", "create", "read_definitions", "repair_definitions"))
 """Methods that raise a StoreError if the broker process ends. All others raise ServerBusy."""
 
 
@@ -188,6 +188,15 @@ class RemoteStoreHost(RemoteStore):
             self._learn_locks(change.changed)
         return self._channel
 
+    @property
+    def channel(self) -> Channel | None:
+        """The channel to the broker process; None: there is none now."""
+        return self._channel
+
+    def note_last_used(self, times: Mapping[int, int]) -> None:
+        """Note when fragments were last used, as the broker process reports it."""
+        self._active.update({fragment: time for fragment, time in times.items() if time})
+
     async def remove_fragment(self, fragment: int) -> None:
         self._active.pop(fragment, None)
         self._session_locks.pop(fragment, None)
@@ -202,9 +211,7 @@ class RemoteStoreHost(RemoteStore):
 
     async def refresh_last_used(self, fragments: Sequence[int]) -> None:
         times = await self._ask("last_uses", fragments)
-        for fragment, time in zip(fragments, times, strict=True):
-            if time:
-                self._active[fragment] = time
+        self.note_last_used(dict(zip(fragments, times, strict=True)))
 
     # ---- what operators ask for ----
 

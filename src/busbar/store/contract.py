@@ -34,6 +34,10 @@ class Fenced(StoreError):
     """Another owner has claimed the store: this one must stop."""
 
 
+class NewerSchema(StoreError):
+    """The store was written by a newer version, which has another schema."""
+
+
 class StoreInUse(StoreError):
     """Another process owns the store and is alive."""
 
@@ -96,11 +100,11 @@ class Store(Protocol):
     def take_locks(self, fragment: int) -> list[Lock]:
         """Return the locks of the last clean shutdown, with their records (content None), and delete them durably."""
 
-    def catalogue(self) -> dict[str, bytes]:
-        """Every catalogue entry: name to encoded definition."""
+    def definitions(self) -> dict[str, bytes]:
+        """The identity of the store, and the definitions of the entities that its fragments are of, by name."""
 
-    def write_catalogue(self, entries: dict[str, bytes | None]) -> None:
-        """Set (or with None remove) catalogue entries, all or none, durably."""
+    def write_definitions(self, rows: dict[str, bytes | None]) -> None:
+        """Set (or with None remove) rows of `definitions`, all or none, durably."""
 
     def close(self) -> None:
         """Close files; nothing more is written, and nothing is lost (idempotent). The handle cannot be claimed again."""

@@ -80,9 +80,9 @@ class HangingStore(GatedStore):
         self._hangs("save_locks")
         super().save_locks(fragment, locks)
 
-    def write_catalogue(self, entries: dict[str, bytes | None]) -> None:
-        self._hangs("write_catalogue")
-        super().write_catalogue(entries)
+    def write_definitions(self, entries: dict[str, bytes | None]) -> None:
+        self._hangs("write_definitions")
+        super().write_definitions(entries)
 
 
 class HangingHost(Hosting):

@@ -14,14 +14,16 @@ from busbar.broker import file_watch, reopening
 from busbar.broker.store_host import LocalStoreHost
 from busbar.broker.store_thread import PATIENCE
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.fragment.changes import Changes
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.limits import Limits
-from busbar.store.contract import OutcomeUnknown, Store, StoreError
+from busbar.store.contract import OutcomeUnknown, Store, StoreError, StoreFull
 from busbar.store.location import StoreLocation, StoreMissing
+from harness.memory_catalogue import CatalogueDisk
 from harness.memory_store import Disk
 from tests.unit.broker.hanging import HangingStore, Hangs
 from tests.unit.broker.hosting import clock
@@ -34,12 +36,15 @@ class Disks:
 
     def __init__(self) -> None:
         self.there: dict[str, Disk] = {}
+        self.catalogue = CatalogueDisk()
         self.refusing: dict[str, str] = {}
         """Stores that cannot be opened, with the reason."""
         self.failing: set[str] = set()
-        """Stores whose next write to the catalogue fails."""
-        self.stuck_catalogue: set[str] = set()
+        """Stores whose next write of definitions fails."""
+        self.stuck_definitions: set[str] = set()
         """The same, at every write."""
+        self.full: set[str] = set()
+        """Stores that have no space for their next definitions."""
         self.written: Callable[[], None] | None = None
         """Called after every write to any store, on the thread of that store and on no other one meanwhile."""
         self.writing = threading.Lock()
@@ -49,7 +54,7 @@ class Disks:
         self.free.set()
 
     def entry(self, store: str, name: str) -> bytes | None:
-        return self.there[store].catalogue.get(name)
+        return self.there[store].definitions.get(name)
 
 
 class FailingStore(HangingStore):
@@ -58,13 +63,16 @@ class FailingStore(HangingStore):
         self._name = name
         self._disks = disks
 
-    def write_catalogue(self, entries: dict[str, bytes | None]) -> None:
-        if self._name in self._disks.failing or self._name in self._disks.stuck_catalogue:
+    def write_definitions(self, entries: dict[str, bytes | None]) -> None:
+        if self._name in self._disks.failing or self._name in self._disks.stuck_definitions:
             self._disks.failing.discard(self._name)
             self.close()
-            raise OutcomeUnknown("the catalogue could not be written (injected)")
+            raise OutcomeUnknown("the definitions could not be written (injected)")
+        if self._name in self._disks.full:
+            self._disks.full.discard(self._name)
+            raise StoreFull("no space (injected)")
         with self._noted():
-            super().write_catalogue(entries)
+            super().write_definitions(entries)
 
     def commit(self, batches: Sequence[Changes]) -> None:
         with self._noted():
@@ -90,7 +98,8 @@ class Namespace:
         self._nonces = itertools.count(1)
         self._loop = asyncio.get_running_loop()
         self.stores = StoreSet([self._host(name) for name in sorted(disks.there)], self._host)
-        self.catalogue = Catalogue(self.stores, Limits())
+        home = CatalogueHome(disks.catalogue.location, self._loop, disks.patience)
+        self.catalogue = Catalogue(self.stores, home, Limits())
         self.port.serve(self.stores, self.catalogue)
 
     def _host(self, name: str) -> LocalStoreHost:

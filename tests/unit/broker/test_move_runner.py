@@ -146,8 +146,8 @@ async def test_a_target_that_is_being_created_is_waited_for() -> None:
     async with moving(Disks()) as here:
         asker = await forwarding(here)
         await here.catalogue.delete(TARGET)
-        hangs = here.disks.hanging["store-2"]
-        hangs.begin("write_catalogue")
+        hangs = here.disks.hanging["store-1"]
+        hangs.begin("write_definitions")
         creating = asyncio.create_task(here.catalogue.create(TARGET, QueueDescription()))
         await asyncio.to_thread(hangs.reached.wait, 5)
         async with asyncio.timeout(5):

@@ -12,6 +12,7 @@ import pytest
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.definition import decode_definition, encode_definition
+from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.api import EntityView
 from busbar.model.effects import Effect, Refused, Sent
@@ -31,7 +32,9 @@ from busbar.model.errors import (
 )
 from busbar.model.limits import Limits
 from busbar.store.contract import Store
+from busbar.store.sqlite.catalogue import catalogue_in
 from busbar.store.sqlite.store import SqliteStore
+from harness.memory_catalogue import CatalogueDisk
 from harness.memory_store import Disk, MemoryStore
 from tests.unit.broker.hosting import clock, send
 
@@ -55,6 +58,7 @@ async def namespace(
     limits: Limits | None = None,
     tier: Tier = Tier.STANDARD,
     disk: Disk | None = None,
+    catalogue_disk: CatalogueDisk | None = None,
 ) -> AsyncIterator[Namespace]:
     """A namespace in a file of the directory, or in memory if a disk is given."""
     said: list[Effect] = []
@@ -65,7 +69,9 @@ async def namespace(
     loop = asyncio.get_running_loop()
     host = LocalStoreHost("test", factory, loop, clock, lambda: 1, said.extend)
     await host.open()
-    catalogue = Catalogue(StoreSet([host]), limits or Limits(), tier)
+    place = catalogue_in(path) if disk is None else (catalogue_disk or CatalogueDisk()).location
+    home = CatalogueHome(place, loop)
+    catalogue = Catalogue(StoreSet([host]), home, limits or Limits(), tier)
     await catalogue.load()
     try:
         yield Namespace(host, catalogue, said)

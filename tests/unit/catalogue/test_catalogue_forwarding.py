@@ -26,6 +26,7 @@ from busbar.model.settings import (
     ForwardSettings,
     FragmentSettings,
 )
+from harness.memory_store import Fault
 from tests.unit.broker.namespaces import Disks, Namespace, started
 
 
@@ -140,16 +141,16 @@ async def test_the_targets_are_known_again_after_a_restart() -> None:
         assert forwards(here, "source")[0].takes == TARGET_MISSING
 
 
-async def test_a_change_of_a_target_that_fails_is_taken_back_for_its_sources() -> None:
+async def test_a_change_of_a_target_that_is_not_made_is_not_made_for_its_sources() -> None:
     disks = Disks()
     async with started(disks) as here:
         await queue(here, "target")
         await queue(here, "source", forward_to="target")
-        disks.failing.update(here.stores.names)
-        with pytest.raises(ServerBusy):
-            await here.catalogue.update("target", QueueDescription(status=EntityStatus.DISABLED))
-        await here.until_open()
-        assert forwards(here, "source")[0].takes == TARGET_OPEN
+        for fault in (Fault.FULL, Fault.LOST):
+            disks.catalogue.faults.append(fault)
+            with pytest.raises(ServerBusy):
+                await here.catalogue.update("target", QueueDescription(status=EntityStatus.DISABLED))
+            assert forwards(here, "source")[0].takes == TARGET_OPEN
 
 
 def test_entities_that_forward_are_found_by_their_target() -> None:

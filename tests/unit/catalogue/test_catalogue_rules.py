@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,8 @@ from busbar.model.errors import (
 from busbar.model.limits import Limits, limits_of
 from busbar.store.contract import StoreError
 from busbar.store.sqlite.store import SqliteStore
-from harness.memory_store import Disk
+from harness.memory_catalogue import CatalogueDisk
+from harness.memory_store import Disk, Fault
 from tests.unit.catalogue.test_catalogue import namespace
 
 QUEUE = QueueDescription()
@@ -66,13 +66,13 @@ async def test_numbers_are_limited(tmp_path: Path) -> None:
             await create("q3", QUEUE)
         await here.catalogue.delete("p")
         await create("p2", QueueDescription(enable_partitioning=True))
-        assert len(await here.host.on_store(lambda store: store.catalogue())) > 8
+        assert len(await here.host.on_store(lambda store: store.definitions())) > 8
 
 
 async def test_two_thousand_subscriptions(tmp_path: Path) -> None:
     """Each is an entry of its own: the last one costs no more than the first."""
-    disk = Disk()
-    async with namespace(tmp_path, disk=disk) as here:
+    disk, home = Disk(), CatalogueDisk()
+    async with namespace(tmp_path, disk=disk, catalogue_disk=home) as here:
         await here.catalogue.create("t", TopicDescription())
         await asyncio.gather(
             *(here.catalogue.create(f"t/Subscriptions/s{i}", SubscriptionDescription()) for i in range(2_000))
@@ -83,19 +83,12 @@ async def test_two_thousand_subscriptions(tmp_path: Path) -> None:
             here.catalogue.page(EntityKind.SUBSCRIPTION, "T", skip, 100) for skip in range(0, 2_000, 100)
         ]
         assert len({view.path for page in pages for view in page}) == 2_000
-        writes: list[int] = []
-        original = here.catalogue._copies.write
-
-        async def counted(changes: Mapping[str, bytes | None], holders: Iterable[str], *more: Any) -> None:
-            writes.append(len(changes))
-            await original(dict(changes), holders, *more)
-
-        here.catalogue._copies.write = counted  # type: ignore[method-assign,assignment]
+        last = max(home.changes)
         await here.catalogue.delete("t")
         entries, fragments = 4_001, 2_001
-        assert writes == [entries + fragments], "all that goes goes in one write, with what is to be emptied"
+        assert len(home.changes[last + 1]) == entries + fragments, "one write, with what is to be emptied"
         assert len(here.catalogue) == 0
-    async with namespace(tmp_path, disk=disk) as here:
+    async with namespace(tmp_path, disk=disk, catalogue_disk=home) as here:
         assert len(here.catalogue) == 0
 
 
@@ -242,7 +235,7 @@ async def test_a_definition_that_is_not_of_this_version_is_named(
 ) -> None:
     store = SqliteStore(tmp_path / "s.db")
     store.claim()
-    store.write_catalogue({"entity/x": json.dumps(definition).encode()})
+    store.write_definitions({"entity/x": json.dumps(definition).encode()})
     store.release()
     store.close()
     with pytest.raises(StoreError, match=f"entity/x.*{reason}"):
@@ -291,17 +284,12 @@ async def test_the_basic_tier(tmp_path: Path) -> None:
 
 
 async def test_a_change_that_is_not_durable_is_not_made_and_not_told(tmp_path: Path) -> None:
-    async with namespace(tmp_path) as here:
+    home = CatalogueDisk()
+    async with namespace(tmp_path, disk=Disk(), catalogue_disk=home) as here:
         await here.catalogue.create("q", QUEUE)
         heard: list[str] = []
         here.catalogue.watch(lambda path, view: heard.append(path))
-        copies = here.catalogue._copies
-        original = copies.write
-
-        async def failing(changes: Mapping[str, bytes | None], holders: Iterable[str], *more: Any) -> None:
-            raise ServerBusy("the disk is full")
-
-        copies.write = failing  # type: ignore[method-assign,assignment]
+        home.faults.extend([Fault.FULL, Fault.LOST, Fault.FULL])
         with pytest.raises(ServerBusy):
             await here.catalogue.create("new", QUEUE)
         with pytest.raises(ServerBusy):
@@ -312,7 +300,6 @@ async def test_a_change_that_is_not_durable_is_not_made_and_not_told(tmp_path: P
         with pytest.raises(EntityNotFound):
             here.catalogue.find("new")
         assert heard == []
-        copies.write = original  # type: ignore[method-assign]
         made = await here.catalogue.create("new", QUEUE)
         assert set(made.fragments).isdisjoint(here.catalogue.find("q").fragments)
         assert heard == ["new"]

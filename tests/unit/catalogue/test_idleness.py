@@ -10,12 +10,14 @@ import pytest
 
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.idleness import LATE, Idleness
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.commands import Peek
 from busbar.model.effects import Effect
 from busbar.model.entities import QueueDescription, SubscriptionDescription, TopicDescription
 from busbar.model.limits import Limits
+from harness.memory_catalogue import CatalogueDisk
 from harness.memory_store import Disk, MemoryStore
 
 DAY = 86_400_000
@@ -62,7 +64,8 @@ async def namespace() -> AsyncIterator[Namespace]:
     host = LocalStoreHost("test", lambda: MemoryStore(disk), loop, clocks.wall, lambda: 1, said.extend)
     await host.open()
     limits = Limits(min_auto_delete_on_idle=200)
-    catalogue = Catalogue(StoreSet([host]), limits, monotonic=clocks.monotonic)
+    home = CatalogueHome(CatalogueDisk().location, loop)
+    catalogue = Catalogue(StoreSet([host]), home, limits, monotonic=clocks.monotonic)
     await catalogue.load()
     try:
         yield Namespace(catalogue, host, clocks)

@@ -10,6 +10,7 @@ import pytest
 
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.commands import Demand, Inspect, Send
@@ -17,6 +18,7 @@ from busbar.model.effects import Delivered, Effect
 from busbar.model.entities import QueueDescription
 from busbar.model.limits import Limits
 from busbar.model.message import Draft
+from harness.memory_catalogue import CatalogueDisk
 from harness.memory_store import MemoryStore
 from tests.unit.broker.hosting import clock
 
@@ -28,7 +30,7 @@ class Local:
         loop = asyncio.get_running_loop()
         self.host = LocalStoreHost("test", MemoryStore, loop, clock, lambda: next(nonces), self.port.dispatch)
         stores = StoreSet([self.host])
-        self.catalogue = Catalogue(stores, Limits())
+        self.catalogue = Catalogue(stores, CatalogueHome(CatalogueDisk().location, loop), Limits())
         self.port.serve(stores, self.catalogue)
 
 

@@ -42,12 +42,8 @@ class Planning:
 
     def new(self, now: int = 1) -> ChangePlanner:
         return ChangePlanner(
-            self.entries, self._limits, Tier.STANDARD, self.ids, STORES, self._require_writable, now
+            self.entries, self._limits, Tier.STANDARD, self.ids, STORES, self.unavailable, now
         )
-
-    def _require_writable(self, stores: Iterable[str]) -> None:
-        if self.unavailable & {*stores}:
-            raise ServerBusy("a store is unavailable")
 
     def put_in_force(self, plan: ChangePlanner) -> CatalogueChange:
         change = plan.change
@@ -91,15 +87,35 @@ def test_an_operation_that_is_refused_leaves_the_plan_as_it_was() -> None:
     before = plan.change
     with pytest.raises(QuotaExceeded):
         plan.create("b", QUEUE)
-    here.unavailable = {"store-2"}
-    for refused in (
-        lambda: plan.update("a", QueueDescription(enable_partitioning=True, max_delivery_count=3)),
-        lambda: plan.create_tap("a", TapDescription("tap")),
-        lambda: plan.delete("a"),
-    ):
-        with pytest.raises(ServerBusy):
-            refused()
+    here.unavailable.add("store-2")
+    with pytest.raises(ServerBusy, match="store-2"):
+        plan.create_tap("a", TapDescription("tap"))
     assert plan.change == before
+
+
+def test_only_what_begins_in_a_store_needs_it() -> None:
+    here = Planning()
+    plan = here.new()
+    plan.create("p", PARTITIONED)
+    plan.create("t", TopicDescription(enable_partitioning=True))
+    here.put_in_force(plan)
+    here.unavailable.add("store-2")
+    plan = here.new()
+    for refused in (
+        lambda: plan.create("new", PARTITIONED),
+        lambda: plan.create("t/Subscriptions/s", SubscriptionDescription()),
+        lambda: plan.create_tap("p", TapDescription("tap")),
+    ):
+        with pytest.raises(ServerBusy, match="store-2 is unavailable, which has to hold a part of it"):
+            refused()
+    assert plan.change.rows() == {}
+    regular = [plan.create(f"r{number}", QUEUE).stores for number in range(40)]
+    assert {store for (store,) in regular} == {"store-0", "store-1", "store-3"}
+    plan.update("p", QueueDescription(enable_partitioning=True, max_delivery_count=3))
+    plan.delete("t")
+    here.unavailable.update(STORES)
+    with pytest.raises(ServerBusy):
+        plan.create("nowhere", QUEUE)
 
 
 def test_a_deletion_names_all_that_goes_and_its_inverse_brings_it_back() -> None:
@@ -156,7 +172,7 @@ def test_an_update_replaces_its_entry_and_a_tap_that_stays_the_same_nothing() ->
     assert (change.before[0].updated, change.after[0].updated) == (1, 9)
     assert change.new_fragments == change.deleted_fragments == {}
     settings = here.settings.plan(change, plan.entries).update
-    (store,) = change.holders
+    (store,) = change.after[0].stores
     assert settings.new == {} and [*settings.changed[store]] == [*change.after[0].fragments]
 
 

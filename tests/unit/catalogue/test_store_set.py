@@ -10,17 +10,19 @@ import pytest
 
 from busbar.broker import fragment_loading
 from busbar.broker.host_api import StoreState
+from busbar.catalogue import catalogue
 from busbar.catalogue.definition import encode_definition
 from busbar.catalogue.placement import place
-from busbar.catalogue.versions import VersionedEntry, decode_entry, encode_entry
+from busbar.catalogue.store_definitions import decode_entry, encode_entry
 from busbar.model.api import EntityView
 from busbar.model.commands import Demand, Inspect, Leave, Send
 from busbar.model.effects import Delivered, Drained, Inspected, Refused, Sent
-from busbar.model.entities import QueueDescription
+from busbar.model.entities import QueueDescription, SubscriptionDescription, TopicDescription
 from busbar.model.errors import ArgumentError, EntityNotFound, InvalidOperation, ServerBusy
+from busbar.store.catalogue_contract import CatalogueContent, VersionedEntry
 from busbar.store.contract import StoreError
 from harness.memory_fragment import MemoryFragment
-from harness.memory_store import Disk
+from harness.memory_store import Disk, Fault
 from tests.unit.broker.hosting import draft
 from tests.unit.broker.namespaces import NAMES, Disks, Namespace, quick_pauses, started
 
@@ -82,7 +84,7 @@ async def test_a_store_of_the_version_before_opens_and_gets_company() -> None:
     """One store, without identity and versions."""
     disks = Disks()
     old = EntityView("Old", QUEUE, (1,), 1, 1, ("store-0",))
-    disks.there["store-0"] = Disk(catalogue={"entity/old": encode_definition(old), "last-fragment": b"7"})
+    disks.there["store-0"] = Disk(definitions={"entity/old": encode_definition(old), "last-fragment": b"7"})
     async with started(disks) as here:
         assert here.stores.names == NAMES
         assert here.catalogue.find("old").stores == ("store-0",)
@@ -139,10 +141,16 @@ async def test_a_store_that_is_missing_or_damaged_is_out_and_comes_back() -> Non
                 await asyncio.sleep(0.002)
 
 
-async def test_swapped_files_are_named_and_no_majority_is_no_start() -> None:
+async def test_swapped_files_are_named_and_without_any_store_there_is_no_start() -> None:
     disks = await a_namespace()
     disks.there["store-1"], disks.there["store-2"] = disks.there["store-2"], disks.there["store-1"]
-    with pytest.raises(StoreError, match=r"only 2 of 4 stores.*it is the store store-2, not store-1"):
+    async with started(disks) as here:
+        assert here.stores.unavailable() == {"store-1", "store-2"}
+        assert here.host("store-1").reason == "it is the store store-2, not store-1: were the files swapped?"
+        await here.catalogue.create("r", QUEUE)
+    for name in NAMES:
+        disks.refusing[name] = f"{name} is damaged"
+    with pytest.raises(StoreError, match=r"store-0 is damaged; .*store-3 is damaged"):
         async with started(disks):
             pass
 
@@ -193,130 +201,272 @@ def test_entries_say_their_version() -> None:
         decode_entry(b"vague")
 
 
-async def test_a_change_needs_a_majority_and_all_that_hold_a_part() -> None:
+async def test_a_creation_needs_the_stores_of_its_fragments_and_nothing_else_needs_a_store() -> None:
     disks = Disks()
     async with started(disks) as here:
-        await here.catalogue.create("p", PARTITIONED)
+        first = await here.catalogue.create("p", PARTITIONED)
         regular = {(await here.catalogue.create(f"r{n}", QUEUE)).stores[0]: f"r{n}" for n in range(40)}
+        (gone,) = here.catalogue.find(regular["store-2"]).fragments
+        assert isinstance(await here.ask(send(here, gone, 1)), Sent)
         await here.port.change_store("store-2", "offline")
-        for change in (
-            here.catalogue.create("new", PARTITIONED),
-            here.catalogue.update("p", QueueDescription(enable_partitioning=True, max_delivery_count=3)),
-            here.catalogue.delete("p"),
-            here.catalogue.delete(regular["store-2"]),
-        ):
-            with pytest.raises(ServerBusy, match="store-2"):
-                await change
+        with pytest.raises(ServerBusy, match="store-2 is unavailable, which has to hold a part of it"):
+            await here.catalogue.create("new", PARTITIONED)
         with pytest.raises(EntityNotFound):
             here.catalogue.find("new")
-        await here.catalogue.delete(regular["store-1"])
-        await here.port.change_store("store-1", "offline")
-        with pytest.raises(ServerBusy, match="majority"):
-            await here.catalogue.delete(regular["store-0"])
-        for name in ("store-1", "store-2"):
+        await here.catalogue.update("p", QueueDescription(enable_partitioning=True, max_delivery_count=3))
+        await here.catalogue.delete(regular["store-2"])
+        for name in NAMES[:2] + NAMES[3:]:
+            await here.port.change_store(name, "offline")
+        await here.catalogue.delete(regular["store-0"])
+        with pytest.raises(ServerBusy):
+            await here.catalogue.create("nowhere", QUEUE)
+        for name in NAMES:
             assert (await here.port.change_store(name, "online")).state == "open"
+        async with asyncio.timeout(5):
+            while gone in disks.there["store-2"].fragments:
+                await asyncio.sleep(0.002)
+        for fragment, store in zip(first.fragments, first.stores, strict=True):
+            settings = here.host(store).commit_loop.slots[fragment].machine.settings
+            assert settings.max_deliveries == 3, "also in the store that was unavailable"
         await here.catalogue.create("new", PARTITIONED)
         await here.catalogue.delete("p")
-    copies = [{k: v for k, v in disks.there[name].catalogue.items() if k != "identity"} for name in NAMES]
-    entities = [
-        {k for k, v in copy.items() if k.startswith("entity/") and decode_entry(v).value} for copy in copies
-    ]
-    assert entities[0] == entities[1] == entities[2] == entities[3]
-    assert "entity/new" in entities[0] and "entity/p" not in entities[0]
+    async with started(disks) as here:
+        for path in ("p", regular["store-2"], regular["store-0"]):
+            with pytest.raises(EntityNotFound):
+                here.catalogue.find(path)
+        assert here.catalogue.find("new").stores
 
 
-async def test_a_change_that_fails_in_one_of_its_stores_is_taken_back() -> None:
+async def test_a_regular_entity_is_created_in_a_store_that_is_there() -> None:
+    async with started(Disks()) as here:
+        await here.port.change_store("store-2", "offline")
+        names = [f"r{number}" for number in range(12)]
+        made = [await here.catalogue.create(name, QUEUE) for name in names]
+        placed = [place(name, 1, NAMES) for name in names]
+        assert ("store-2",) in placed and all(view.stores != ("store-2",) for view in made)
+        for view, expected in zip(made, placed, strict=True):
+            assert view.stores == expected or expected == ("store-2",), "others stay where they would be"
+        for request, view in enumerate(made, 1):
+            assert isinstance(await here.ask(send(here, view.fragments[0], request)), Sent)
+
+
+async def test_a_deleted_fragment_of_a_store_that_is_back_does_nothing_any_more() -> None:
+    """It was deleted while its store was unavailable. Until it is emptied, it would forward what it has."""
+    disks = Disks()
+    async with started(disks) as here:
+        source = await here.catalogue.create("source", QUEUE)
+        (store,) = source.stores
+        target = next(f"t{n}" for n in range(20) if place(f"t{n}", 1, NAMES) != (store,))
+        await here.catalogue.create(target, QUEUE)
+        await here.ask(send(here, source.fragments[0], 1, count=5))
+        await here.port.change_store(store, "offline")
+        await here.catalogue.update("source", QueueDescription(forward_to=target))
+        await here.catalogue.delete("source")
+        assert source.fragments[0] not in here.host(store).commit_loop.slots
+        await here.port.change_store(store, "online")
+        async with asyncio.timeout(5):
+            while source.fragments[0] in disks.there[store].fragments:
+                await asyncio.sleep(0.002)
+        assert (await here.port.runtime(target)).active == 0
+
+
+async def test_a_creation_that_fails_in_one_of_its_stores_is_taken_back() -> None:
     disks = Disks()
     async with started(disks) as here:
         disks.failing.add("store-1")
-        with pytest.raises(ServerBusy, match="store-1"):
+        with pytest.raises(ServerBusy, match="store-1 failed, and the change was taken back"):
             await here.catalogue.create("p", PARTITIONED)
         with pytest.raises(EntityNotFound):
             here.catalogue.find("p")
+        assert disks.catalogue.value("entity/p") is None
         await here.until_open()
+        async with asyncio.timeout(5):
+            while any(disk.fragments for disk in disks.there.values()):
+                await asyncio.sleep(0.002)
         first = (await here.catalogue.create("p", PARTITIONED)).fragments
-        disks.failing.add("store-1")
-        with pytest.raises(ServerBusy):
-            await here.catalogue.delete("p")
-        assert here.catalogue.find("p").fragments == first
-        await here.until_open()
-        assert isinstance(await here.ask(send(here, first[0], 1)), Sent)
     async with started(disks) as here:
         assert here.catalogue.find("p").fragments == first
         assert isinstance(await here.ask(Inspect(first[0], here.origin, 1)), Inspected)
 
 
-async def test_a_deletion_that_fails_in_one_of_its_stores_is_taken_back_in_all() -> None:
+async def test_a_creation_that_cannot_be_taken_back_stands_and_that_is_said() -> None:
+    disks = Disks()
+    async with started(disks) as here:
+        disks.failing.add("store-1")
+        hangs = disks.hanging["store-1"]
+        hangs.begin("commit")  # of the new fragments
+        creation = asyncio.create_task(here.catalogue.create("p", PARTITIONED))
+        await asyncio.to_thread(hangs.reached.wait, 5)
+        disks.catalogue.faults.append(Fault.FULL)
+        hangs.end()
+        with pytest.raises(ServerBusy) as failed:
+            await creation
+        assert not failed.value.certain
+        await here.until_open()
+        for request, fragment in enumerate(here.catalogue.find("p").fragments, 1):
+            assert isinstance(await here.ask(send(here, fragment, request)), Sent)
+
+
+async def test_a_deletion_stands_although_one_of_its_stores_fails() -> None:
     disks = Disks()
     async with started(disks) as here:
         first = (await here.catalogue.create("p", PARTITIONED)).fragments
         disks.failing.add("store-1")
-        with pytest.raises(ServerBusy, match="taken back"):
-            await here.catalogue.delete("p")
+        await here.catalogue.delete("p")
+        with pytest.raises(EntityNotFound):
+            here.catalogue.find("p")
         await here.until_open()
+        async with asyncio.timeout(5):
+            while any(disk.fragments for disk in disks.there.values()):
+                await asyncio.sleep(0.002)
+        second = await here.catalogue.create("p", PARTITIONED)
+        assert set(first).isdisjoint(second.fragments)
     async with started(disks) as here:
-        assert here.catalogue.find("p").fragments == first
-        assert isinstance(await here.ask(Inspect(first[1], here.origin, 1)), Inspected)
+        assert here.catalogue.find("p") == second
+        assert disks.entry("store-1", "entity/p") is not None
 
 
-@pytest.mark.parametrize("reached", [1, 2, 3])
-async def test_a_change_that_was_cut_short_is_finished_if_any_store_has_it(reached: int) -> None:
-    """The process died while the definition was on its way: some stores have it."""
+async def test_a_change_that_was_cut_short_is_finished_by_the_next_start() -> None:
+    """The process died when the catalogue had the change, and no store had anything of it."""
     disks = Disks()
     async with started(disks) as here:
-        await here.catalogue.create("old", QUEUE)
-    before = {name: dict(disks.there[name].catalogue) for name in NAMES}
+        old = await here.catalogue.create("old", QUEUE)
+        await here.ask(send(here, old.fragments[0], 1))
+    before = {name: _copy(disks.there[name]) for name in NAMES}
     async with started(disks) as here:
         await here.catalogue.create("p", PARTITIONED)
         await here.catalogue.delete("old")
-    for name in NAMES[reached:]:
-        disks.there[name].catalogue = before[name]
+        found = disks.catalogue.content
+    disks.there, disks.catalogue.content = before, found
     async with started(disks) as here:
-        found = here.catalogue.find("p")
         with pytest.raises(EntityNotFound):
             here.catalogue.find("old")
-        for request, fragment in enumerate(found.fragments, 1):
+        for request, fragment in enumerate(here.catalogue.find("p").fragments, 1):
             assert isinstance(await here.ask(send(here, fragment, request)), Sent)
+        async with asyncio.timeout(5):
+            while any(old.fragments[0] in disk.fragments for disk in disks.there.values()):
+                await asyncio.sleep(0.002)
     assert all((disks.entry(name, "entity/p") or b"")[:1] == b"v" for name in NAMES)
 
 
-async def test_what_only_a_store_has_that_was_out_was_never_made() -> None:
+async def test_each_store_has_the_definitions_of_its_own_fragments() -> None:
     disks = Disks()
+
+    def kept(store: str) -> set[str]:
+        return {name for name in disks.there[store].definitions if name.startswith(("entity/", "emptying/"))}
+
     async with started(disks) as here:
-        await here.catalogue.create("a", PARTITIONED)
-    before = {name: dict(disks.there[name].catalogue) for name in NAMES}
-    async with started(disks) as here:
-        half = await here.catalogue.create("half", PARTITIONED)
-    for name in NAMES[1:]:
-        disks.there[name].catalogue = before[name]  # it reached store-0 alone
-    disks.refusing["store-0"] = "unplugged"
-    async with started(disks) as here:
-        with pytest.raises(EntityNotFound):
-            here.catalogue.find("half")
-        del disks.refusing["store-0"]
-        await here.until_open()
-        with pytest.raises(EntityNotFound):
-            here.catalogue.find("half")
-        made = await here.catalogue.create("other", PARTITIONED)
-        assert set(made.fragments).isdisjoint(half.fragments), "an id is never given twice"
-    async with started(disks) as here:
-        with pytest.raises(EntityNotFound):
-            here.catalogue.find("half")
-        here.catalogue.find("other")
+        await here.catalogue.create("p", PARTITIONED)
+        topic = await here.catalogue.create("t", TopicDescription())
+        await here.catalogue.create("t/Subscriptions/s", SubscriptionDescription())
+        (store,) = topic.stores
+        subscription = {"entity/t", "entity/t/subscriptions/s", "entity/t/subscriptions/s/rules/$default"}
+        for name in NAMES:
+            assert kept(name) == {"entity/p"} | (subscription if name == store else set())
+        await here.catalogue.delete("t/Subscriptions/s/Rules/$Default")
+        assert kept(store) == {"entity/p", "entity/t", "entity/t/subscriptions/s"}
+        out = next(name for name in NAMES if name != store)
+        await here.port.change_store(out, "offline")
+        await here.catalogue.delete("p")
+        await here.catalogue.delete("t")
+        assert not any(name.startswith("entity/") for name in kept(store))
+        assert kept(out) == {"entity/p"}, "it is behind"
+        assert (await here.port.change_store(out, "online")).state == "open"
+        assert "entity/p" not in kept(out)
+    async with started(disks):
+        pass
+    assert not any(name.startswith("entity/") for store in NAMES for name in kept(store))
 
 
-async def test_deleting_while_a_store_was_out_is_learnt_when_it_is_back() -> None:
+async def test_definitions_that_a_full_store_did_not_get_come_with_the_next_change() -> None:
     disks = Disks()
     async with started(disks) as here:
-        views = [await here.catalogue.create(f"r{n}", QUEUE) for n in range(20)]
-        elsewhere = next(view for view in views if view.stores[0] != "store-3")
-        await here.port.change_store("store-3", "offline")
-        await here.catalogue.delete(elsewhere.path)
+        view = await here.catalogue.create("r", QUEUE)
+        (store,) = view.stores
+        old = disks.entry(store, "entity/r")
+        disks.full.add(store)
+        await here.catalogue.update("r", QueueDescription(max_delivery_count=3))
+        assert disks.entry(store, "entity/r") == old and not here.stores.unavailable()
+        assert here.host(store).commit_loop.slots[view.fragments[0]].machine.settings.max_deliveries == 3
+        await here.catalogue.create("p", PARTITIONED)
+        new = decode_entry(disks.entry(store, "entity/r") or b"")
+        assert new.value == disks.catalogue.value("entity/r")
+
+
+# ---- the home of the catalogue ----
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST, Fault.UNHEARD])
+async def test_an_unknown_outcome_is_found_out_at_once(fault: Fault) -> None:
+    disks = Disks()
     async with started(disks) as here:
-        assert not here.stores.unavailable()
-        with pytest.raises(EntityNotFound):
-            here.catalogue.find(elsewhere.path)
-        await here.catalogue.create(elsewhere.path, PARTITIONED)
+        disks.catalogue.faults.append(fault)
+        if fault is Fault.LOST:
+            with pytest.raises(ServerBusy, match="nothing was changed"):
+                await here.catalogue.create("p", PARTITIONED)
+        view = await here.catalogue.create("p", PARTITIONED)
+        assert isinstance(await here.ask(send(here, view.fragments[0], 1)), Sent)
+    async with started(disks) as here:
+        assert here.catalogue.find("p") == view
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST, Fault.UNHEARD])
+async def test_an_outcome_that_stays_unknown_is_found_out_when_the_catalogue_is_back(
+    fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "RECOVERY_SECONDS", 0.01)
+    disks = Disks()
+    async with started(disks) as here:
+        kept = await here.catalogue.create("kept", QUEUE)
+        disks.catalogue.faults.append(fault)
+        disks.catalogue.refusal = StoreError("unplugged")
+        with pytest.raises(ServerBusy, match="may or may not") as failed:
+            await here.catalogue.create("p", PARTITIONED)
+        assert not failed.value.certain
+        with pytest.raises(ServerBusy, match="nothing was changed"):
+            await here.catalogue.delete("kept")
+        assert isinstance(await here.ask(send(here, kept.fragments[0], 1)), Sent), (
+            "messages need no catalogue"
+        )
+        disks.catalogue.refusal = None
+        async with asyncio.timeout(5):
+            while here.catalogue._home.is_unknown or here.catalogue._changes.turn.locked():
+                await asyncio.sleep(0.002)
+        if fault is Fault.LOST:
+            await here.catalogue.create("p", PARTITIONED)
+        found = here.catalogue.find("p")
+        assert isinstance(await here.ask(send(here, found.fragments[1], 2)), Sent)
+        await here.catalogue.delete("kept")
+    async with started(disks) as here:
+        assert here.catalogue.find("p") == found
+
+
+async def test_another_writer_stops_this_one() -> None:
+    disks = Disks()
+    async with started(disks) as here:
+        fenced = asyncio.Event()
+        here.catalogue._home._fenced = fenced.set
+        await here.catalogue.create("q", QUEUE)
+        disks.catalogue.location.open().claim()
+        with pytest.raises(ServerBusy):
+            await here.catalogue.delete("q")
+        assert fenced.is_set() and disks.catalogue.value("entity/q") is not None
+
+
+async def test_a_lost_catalogue_is_named_and_nothing_is_made_in_its_place() -> None:
+    disks = await a_namespace()
+    disks.catalogue.content = None
+    rows = {name: dict(disks.there[name].definitions) for name in NAMES}
+    with pytest.raises(StoreError, match=r"is missing, although store-0 .*`busbar catalogue rebuild`"):
+        async with started(disks):
+            pass
+    assert disks.catalogue.content is None
+    assert rows == {name: dict(disks.there[name].definitions) for name in NAMES}
+    disks.catalogue.content = CatalogueContent("other")
+    disks.catalogue.refusal = StoreError("it is damaged")
+    with pytest.raises(StoreError, match=r"the catalogue cannot be used: it is damaged.*rebuild"):
+        async with started(disks):
+            pass
 
 
 async def test_what_is_created_together_is_one_write() -> None:
@@ -337,7 +487,7 @@ async def test_what_is_created_together_is_one_write() -> None:
 # ---- out, and back ----
 
 
-async def test_a_catalogue_that_cannot_be_written_takes_the_store_out_and_back() -> None:
+async def test_definitions_that_cannot_be_written_take_the_store_out_and_back() -> None:
     disks = Disks()
     async with started(disks) as here:
         await here.catalogue.create("p", PARTITIONED)
@@ -425,7 +575,11 @@ async def test_numbers_go_on_wherever_the_process_dies_while_a_store_is_made_ane
     """Targets of its moves keep the numbers that they have taken: a message with a number of before would be lost."""
     monkeypatch.setattr(fragment_loading, "FRAGMENTS_AT_ONCE", 1)
     disks = Disks()
-    snapshots: list[dict[str, Disk]] = []
+    snapshots: list[tuple[dict[str, Disk], CatalogueContent | None]] = []
+
+    def snapshot() -> None:
+        snapshots.append(({name: _copy(disk) for name, disk in disks.there.items()}, disks.catalogue.content))
+
     async with started(disks) as here:
         views = [await here.catalogue.create(name, PARTITIONED) for name in ("p", "q")]
         mine = {
@@ -436,16 +590,16 @@ async def test_numbers_go_on_wherever_the_process_dies_while_a_store_is_made_ane
         }
         for request, fragment in enumerate(sorted(mine), 1):
             await here.ask(send(here, fragment, request, count=7))
-        disks.written = lambda: snapshots.append({name: _copy(disk) for name, disk in disks.there.items()})
+        disks.written = disks.catalogue.written = snapshot
         del disks.there["store-1"]
         async with asyncio.timeout(5):
             while here.host("store-1").loss is None or here.stores.unavailable():
                 await asyncio.sleep(0.002)
         disks.written = None
     assert len(snapshots) > len(mine), "each fragment was a commit of its own"
-    for number, there in enumerate(snapshots):
+    for number, (there, content) in enumerate(snapshots):
         found = Disks()
-        found.there = there
+        found.there, found.catalogue.content = there, content
         async with started(found) as here:
             if here.stores.unavailable():
                 await here.port.change_store("store-1", "reset")
@@ -465,7 +619,7 @@ async def test_a_store_that_was_made_anew_is_admitted_although_the_first_attempt
         async with asyncio.timeout(5):
             while here.host(store).loss is None or here.stores.unavailable():
                 await asyncio.sleep(0.002)
-        assert not disks.failing, "its catalogue could not be written at first"
+        assert not disks.failing, "its definitions could not be written at first"
         sent = await here.ask(send(here, fragment, 2))
         assert isinstance(sent, Sent) and sent.numbers == [8]
     async with started(disks) as here:
@@ -475,7 +629,9 @@ async def test_a_store_that_was_made_anew_is_admitted_although_the_first_attempt
 def _copy(disk: Disk) -> Disk:
     """The disk as it is now, if all its fragments are empty."""
     heads = {key: fragment.head.copy() for key, fragment in disk.fragments.items()}
-    return Disk({key: MemoryFragment(head) for key, head in heads.items()}, dict(disk.catalogue), disk.epoch)
+    return Disk(
+        {key: MemoryFragment(head) for key, head in heads.items()}, dict(disk.definitions), disk.epoch
+    )
 
 
 async def test_a_store_that_another_owner_changed_is_read_anew() -> None:

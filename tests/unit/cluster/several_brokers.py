@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from busbar.broker.host_api import StoreState
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.cluster import protocol
@@ -65,7 +66,7 @@ class Broker:
 
     def knows(self, path: str) -> bool:
         """Whether its gateway has the entity, decided or not."""
-        return path in self.port._views
+        return self.port.replica.get(path) is not None
 
     def host(self, store: str) -> LocalStoreHost:
         return self.there.hosts[store]
@@ -90,7 +91,9 @@ class Cluster:
         }
         self.stores = StoreSet(self.hosts.values())
         self.stores.carrier = self.publisher
-        self.catalogue = Catalogue(self.stores, Limits())
+        self.controller.inspect_remote = self.publisher.inspect
+        home = CatalogueHome(self.disks.catalogue.location, self._loop)
+        self.catalogue = Catalogue(self.stores, home, Limits())
         self.controller.serve(self.stores, self.catalogue)
 
     def _make_host(self, name: str, emit: Emit, fenced: Callable[[], None]) -> LocalStoreHost:
@@ -132,7 +135,7 @@ class Cluster:
     async def join(self, name: str) -> None:
         """Open the gateway of a broker, and connect it with the others."""
         broker = self.brokers[name]
-        settings = NodeSettings([], Limits(), "", "", dict(self._owners))
+        settings = NodeSettings([], Limits(), "", "", dict(self._owners), "busbar")
         opened = protocol.NODES.remote(broker.channel).open_gateway(settings)
         self.publisher.add_broker(broker.channel)
         await opened

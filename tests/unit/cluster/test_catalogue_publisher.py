@@ -28,6 +28,7 @@ class Listener(Channel):
     def __init__(self) -> None:
         super().__init__()
         self.known: dict[str, bool] = {}
+        self.versions: list[int] = []
         self.ready = asyncio.Event()
 
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
@@ -36,13 +37,15 @@ class Listener(Channel):
     def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
         return (protocol.STORES if target == protocol.ALL_STORES else protocol.NODES), self
 
-    def load_entities(self, entities: Sequence[EntityView]) -> None:
+    def load_entities(self, version: int, entities: Sequence[EntityView]) -> None:
+        self.versions.append(version)
         for view in entities:
             self.known[view.path] = True
 
     async def apply_change(
-        self, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
+        self, version: int, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
     ) -> dict[str, Exception]:
+        self.versions.append(version)
         for path, view in entities:
             self.known[path] = view is not None
         await self.ready.wait()
@@ -98,6 +101,8 @@ async def test_a_change_is_answered_when_everyone_has_heard_of_it() -> None:
         far.close()  # who ends is not waited for
         await deletion
         members.remove_broker(far)
+        for one in (quick, slow):
+            assert one.versions == sorted({*one.versions}) and len(one.versions) == 3, "changes are numbered"
         with pytest.raises(EntityAlreadyExists):
             await port.create("orders", QueueDescription())
         quick.close()

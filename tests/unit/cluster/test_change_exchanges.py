@@ -14,6 +14,7 @@ import pytest
 
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.model.entities import (
+    EntityKind,
     QueueDescription,
     RuleDescription,
     SqlFilter,
@@ -66,6 +67,26 @@ async def test_a_change_is_one_exchange_with_each_broker(tmp_path: Path) -> None
         assert len(here.catalogue) == 0
 
 
+async def test_the_counts_of_a_page_are_one_request_to_each_broker(tmp_path: Path) -> None:
+    async with real_brokers(tmp_path / "data") as here:
+        for number in range(12):
+            await here.port.create(f"q{number:02}", REGULAR)
+        for name in ("p0", "p1"):
+            await here.port.create(name, PARTITIONED)
+        with here.counted() as counts:
+            page = await here.port.page(EntityKind.QUEUE, "", 0, 100)
+            assert [(count.requests, count.replies) for count in counts] == [(["inspect"], 1)] * 2
+        assert [view.path for view in page.entities] == [
+            "p0",
+            "p1",
+            *(f"q{number:02}" for number in range(12)),
+        ]
+        assert all(runtime.available for runtime in page.runtimes)
+        with here.counted() as counts:
+            assert (await here.port.page(EntityKind.QUEUE, "", 99, 10)).entities == []
+            assert [count.requests for count in counts] == [[], []], "nothing is asked for nothing"
+
+
 async def test_a_broker_that_is_killed_in_the_middle_of_a_creation(tmp_path: Path) -> None:
     async with real_brokers(tmp_path / "data") as here:
         kept = await here.port.create("kept", PARTITIONED)
@@ -81,7 +102,8 @@ async def test_a_broker_that_is_killed_in_the_middle_of_a_creation(tmp_path: Pat
         with pytest.raises(EntityNotFound):
             await here.port.entity("p")
         with pytest.raises(ServerBusy, match="is unavailable"):
-            await here.port.delete("kept")
+            await here.port.create("p", PARTITIONED)
+        await here.port.update("kept", replace(PARTITIONED, max_delivery_count=3))
         await until(lambda: not here.stores.unavailable(), seconds=30)
         made = await here.port.create("p", PARTITIONED)
         assert set(made.fragments).isdisjoint(kept.fragments)
@@ -95,16 +117,18 @@ async def test_a_broker_that_is_killed_in_the_middle_of_a_creation(tmp_path: Pat
 async def test_nothing_crosses_for_a_change_that_cannot_be_made(tmp_path: Path) -> None:
     async with real_brokers(tmp_path / "data") as here:
         await here.port.create("p", PARTITIONED)
+        await here.port.create("t", TOPIC)
         await here.port.change_store("store-3", "offline")
         with here.counted() as counts:
-            for change in (here.port.create("new", PARTITIONED), here.port.delete("p")):
+            for change in (
+                here.port.create("new", PARTITIONED),
+                here.port.create(SUBSCRIPTION, SubscriptionDescription()),
+                here.port.create_tap("p", TapDescription("tap")),
+            ):
                 with pytest.raises(ServerBusy, match="store-3 is unavailable"):
                     await change
-            await here.port.change_store("store-1", "offline")
-            sent = [[name for name in count.requests if name != "take_offline"] for count in counts]
-            with pytest.raises(ServerBusy, match="majority"):
-                await here.port.create("t", TopicDescription())
-            assert sent == [[], []]
-        for store in ("store-1", "store-3"):
-            await here.port.change_store(store, "online")
-        await here.port.delete("p")
+            assert [count.requests for count in counts] == [[], []]
+            await here.port.delete("p")
+            assert [count.requests[0] for count in counts] == ["apply_change"] * 2
+        await here.port.change_store("store-3", "online")
+        await here.port.create("new", PARTITIONED)

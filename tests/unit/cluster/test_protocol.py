@@ -10,13 +10,13 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
+from busbar.broker.inspection import FragmentCounts
 from busbar.catalogue.change import StoreChange
 from busbar.cluster import protocol
 from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.codec import WireError
 from busbar.cluster.node_settings import NodeSettings
 from busbar.model.api import (
-    EntityListing,
     EntityView,
     FragmentView,
     NamespaceProperties,
@@ -25,7 +25,6 @@ from busbar.model.api import (
     TransferReport,
 )
 from busbar.model.entities import (
-    EntityKind,
     QueueDescription,
     RuleDescription,
     SqlFilter,
@@ -47,7 +46,7 @@ STORE = StoreView("store-0", "sqlite:store-0", "open", 5, fragments=2)
 ROWS = {"entity/orders": b"v1={}", "emptying/7": None}
 SETTINGS = {7: QueueDescription(lock_duration=21_000).fragment_settings()}
 NODE = NodeSettings(
-    [SasRule("root", ("k",), frozenset(("Send",)))], Limits(), "c", "k", {"store-0": "broker-0"}
+    [SasRule("root", ("k",), frozenset(("Send",)))], Limits(), "c", "k", {"store-0": "broker-0"}, "n"
 )
 
 Case = tuple[str, tuple[object, ...], object]
@@ -58,7 +57,6 @@ CONTROLLER: list[Case] = [
     ("create", ("t/Subscriptions/s", SubscriptionDescription(), RULE), VIEW),
     ("update", ("orders", QueueDescription(max_delivery_count=3)), VIEW),
     ("delete", ("orders",), None),
-    ("list", (EntityKind.QUEUE, "", 0, 10), [VIEW, VIEW]),
     (
         "change_rules",
         ([("t/Subscriptions/s/Rules/blue", RULE[1]), ("t/Subscriptions/s/Rules/red", None)],),
@@ -70,7 +68,6 @@ CONTROLLER: list[Case] = [
     ("change_tap", ("orders", "tap", False, TapChange(owner="me")), VIEW),
     ("runtime", ("orders",), RuntimeProperties(active=3)),
     ("runtimes", (["orders", "gone"],), [RuntimeProperties(active=3), None]),
-    ("page", (EntityKind.QUEUE, "", 0, 10), EntityListing("busbar", [VIEW], [RuntimeProperties()], True)),
     ("namespace", (), NamespaceProperties("busbar", Tier.PREMIUM, 1, 2)),
     ("fragments", ("orders",), list[FragmentView]()),
     ("stores", (), [STORE]),
@@ -78,6 +75,7 @@ CONTROLLER: list[Case] = [
     ("change_store", ("store-0", "offline"), STORE),
     ("in_use", (["orders"],), None),
     ("out_of_use", (["orders"],), None),
+    ("changes_decided", (), None),
     ("introduce", ("broker-1",), None),
     ("admit_store", ("store-0", True), None),
     ("store_fenced", ("store-0",), None),
@@ -86,12 +84,13 @@ HOSTED: list[Case] = [
     *[(name, (), None) for name in ("open", "create", "start_reopening", "stop_timers", "close")],
     *[(name, (), None) for name in ("take_offline", "bring_online", "reset")],
     ("mark_unavailable", ("gone",), None),
-    ("read_catalogue", (), ({"a": b"b"}, 7)),
-    ("repair_catalogue", (ROWS,), None),
-    ("write_catalogue", (ROWS,), None),
+    ("read_definitions", (), ({"a": b"b"}, 7)),
+    ("repair_definitions", (ROWS,), None),
+    ("write_definitions", (ROWS,), None),
     ("drain", (1.5,), True),
     ("add_fragments", (SETTINGS,), None),
     ("change_fragments", (SETTINGS,), None),
+    ("retire_fragments", ([7, 8],), None),
     ("remove_fragment", (7,), None),
     ("restore", ("gone", True, False), None),
     ("bar_sessions", ({7: 1_800_000_000_000},), None),
@@ -104,9 +103,10 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
         protocol.STORES,
         [
             ("assign_store", ("store-0",), None),
+            ("inspect", ([7, 8],), {7: FragmentCounts(1_800_000_000_000, [1, 2], 3)}),
             (
                 "apply_change",
-                ({"store-0": StoreChange(ROWS, SETTINGS, {})}, [("Orders", VIEW), ("gone", None)]),
+                (8, {"store-0": StoreChange(ROWS, SETTINGS, {}, [9])}, [("Orders", VIEW), ("gone", None)]),
                 {"store-0": ServerBusy("later"), "store-1": StoreFull("no room")},
             ),
         ],
@@ -114,7 +114,7 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
     (
         protocol.NODES,
         [
-            ("load_entities", ([VIEW],), None),
+            ("load_entities", (7, [VIEW]), None),
             ("ping", (), None),
             ("open_gateway", (NODE,), None),
             ("connect_peers", (["broker-1"],), None),

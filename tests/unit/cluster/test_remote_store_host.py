@@ -14,6 +14,7 @@ from busbar.broker import reopening
 from busbar.broker.host_api import StoreState
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.cluster.controller_connection import Emit
@@ -44,6 +45,7 @@ from busbar.model.limits import Limits
 from busbar.model.message import ACTIVE, Draft
 from busbar.store.contract import StoreError, StoreFull
 from busbar.store.location import StoreMissing
+from harness.memory_catalogue import CatalogueDisk
 from harness.memory_store import Disk
 from harness.waiting import until
 from tests.conformance.port_process import channel_to, clock
@@ -73,7 +75,8 @@ class Namespace:
         self._owners: list[LocalStoreHost] = []
         self.host = RemoteStoreHost("store-0", "broker-0", self._loop, clock, self.port.dispatch)
         self.stores = StoreSet([self.host])
-        self.catalogue = Catalogue(self.stores, Limits(min_lock_duration=50))
+        home = CatalogueHome(CatalogueDisk().location, self._loop)
+        self.catalogue = Catalogue(self.stores, home, Limits(min_lock_duration=50))
         self.port.serve(self.stores, self.catalogue)
 
     def _open(self) -> GatedStore:
@@ -268,10 +271,10 @@ async def test_errors_are_raised_where_they_are_heard() -> None:
                 await here.host.open()
             assert isinstance(raised.value, type(problem)) or isinstance(problem, OSError)
         with pytest.raises(ServerBusy, match="store-0 is unavailable"):
-            await here.host.write_catalogue({"a": b"b"})
+            await here.host.write_definitions({"a": b"b"})
         await here.kill()
         with pytest.raises(StoreError, match="broker process ended"):
-            await here.host.read_catalogue()
+            await here.host.read_definitions()
 
 
 async def test_messages_are_settled_and_their_use_is_known() -> None:

@@ -11,8 +11,10 @@ from busbar.fragment.changes import Changes, Head, Keep, MessageEdit
 from busbar.fragment.reads import ReadPage
 from busbar.model.effects import MessageEvent
 from busbar.model.message import ACTIVE, DEAD, KEPT, LANES, Record
+from busbar.store.catalogue_contract import CatalogueContent
 from busbar.store.contract import OutcomeUnknown, StoreFull
 from busbar.store.sqlite import file
+from busbar.store.sqlite.catalogue import SqliteCatalogue, catalogue_in
 from busbar.store.sqlite.store import SqliteStore
 
 DISK = Path(os.environ["FAILING_DIR"])
@@ -169,7 +171,7 @@ def what_settles_leaves_nothing_for_sends() -> None:
 
 def what_frees_has_a_reserve_of_its_own() -> None:
     store = opened()
-    store.write_catalogue({"orders": b"with a tap"})
+    store.write_definitions({"orders": b"with a tap"})
     last = fill(store, 60_000_000)
     n = 1
     try:
@@ -178,7 +180,7 @@ def what_frees_has_a_reserve_of_its_own() -> None:
             n += 100
     except StoreFull:
         assert RESERVE.stat().st_size == 0 and LAST_RESERVE.stat().st_size
-    store.write_catalogue({"orders": b"without"})
+    store.write_definitions({"orders": b"without"})
     for first in range(1, n, 100):
         delete(store, KEPT, list(range(first, first + 100)))
     put(store, last + 1, 1000)
@@ -233,6 +235,56 @@ def a_checkpoint_whose_sync_fails_breaks_the_store() -> None:
     assert len(numbers(opened())) in (1010, 1110)
 
 
+def catalogue_entries(count: int) -> tuple[SqliteCatalogue, int]:
+    """A catalogue with so many entries, and the number of its last change."""
+    catalogue_in(DISK).create(CatalogueContent("n"))
+    store = SqliteCatalogue(DISK / "catalogue.db")
+    store.claim()
+    for number in range(1, count + 1):
+        store.write(number, {f"entity/{number}": BODY})
+    return store, count
+
+
+def a_catalogue_on_a_full_disk_takes_deletions() -> None:
+    store, last = catalogue_entries(20)
+    os.environ["FAILING_SPACE"] = str(used() + 300_000)
+    try:
+        while True:
+            store.write(last + 1, {f"entity/{last + 1}": BODY})
+            last += 1
+    except StoreFull:
+        pass
+    before = store.read_all()
+    assert before.version == last and len(before.entries) == last, "a change that finds no space is not made"
+    for number in range(1, last + 1):
+        store.write(last + number, {f"entity/{number}": None, f"emptying/{number}": b"store-0"})
+    found = store.read_all()
+    assert found.version == 2 * last and not any(name.startswith("entity/") for name in found.entries)
+    store.close()
+    again = SqliteCatalogue(DISK / "catalogue.db")
+    again.claim()
+    assert again.read_all() == found
+
+
+def a_change_of_the_catalogue_whose_sync_fails_is_unknown() -> None:
+    store, last = catalogue_entries(3)
+    os.environ["FAILING_SYNC"] = "catalogue.db-wal"
+    try:
+        store.write(last + 1, {"entity/1": None})
+    except OutcomeUnknown as failure:
+        assert "SQLITE_IOERR_FSYNC" in str(failure)
+    else:
+        raise AssertionError("a change was acknowledged without a sync")
+    del os.environ["FAILING_SYNC"]
+    store.close()
+    again = SqliteCatalogue(DISK / "catalogue.db")
+    again.claim()
+    made = again.changes_since(last)
+    assert made in ({}, {last + 1: {"entity/1": None}})
+    assert ("entity/1" in again.read_all().entries) == (not made)
+    again.write(last + len(made) + 1, {"entity/2": None})
+
+
 SCENARIOS: dict[str, Callable[[], None]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -244,6 +296,8 @@ SCENARIOS: dict[str, Callable[[], None]] = {
         what_frees_has_a_reserve_of_its_own,
         a_commit_whose_sync_fails_is_unknown,
         a_checkpoint_whose_sync_fails_breaks_the_store,
+        a_catalogue_on_a_full_disk_takes_deletions,
+        a_change_of_the_catalogue_whose_sync_fails_is_unknown,
     )
 }
 

@@ -19,6 +19,8 @@ SCENARIOS = (
     "what_frees_has_a_reserve_of_its_own",
     "a_commit_whose_sync_fails_is_unknown",
     "a_checkpoint_whose_sync_fails_breaks_the_store",
+    "a_catalogue_on_a_full_disk_takes_deletions",
+    "a_change_of_the_catalogue_whose_sync_fails_is_unknown",
 )
 
 pytestmark = pytest.mark.shim("failing_disk")

@@ -113,7 +113,7 @@ def test_a_database_of_another_application(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: int) -> None:
     store = opened(path)
     changes = Changes(1)
@@ -122,15 +122,19 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
     changes.puts[DEAD_DEFERRED] = [Record(3, 1, 0, 0, 0, 1, b"d", None, dead=6)]
     changes.head = Head(1, 4, [1, 2, 0, 0, 1, 0, 0, 0, 0, 0], 10, last_dead=8)
     store.commit([changes])
+    store.write_definitions({"entity/q": b"v7={}"})
     store.release()
     store.close()
     with sqlite3.connect(path) as old:  # as that version would have left it
-        old.execute("DROP INDEX msg_out")
-        old.execute("DROP TABLE outbox")
-        for column in ("hops", "target", "kind"):
-            old.execute(f"ALTER TABLE msg DROP COLUMN {column}")
-        for column in ("outbox", "transfer_dead", "transfer_dead_deferred"):
-            old.execute(f"ALTER TABLE fragment DROP COLUMN {column}")
+        old.execute("ALTER TABLE definition RENAME COLUMN value TO definition")
+        old.execute("ALTER TABLE definition RENAME TO catalogue")
+        if version < 5:
+            old.execute("DROP INDEX msg_out")
+            old.execute("DROP TABLE outbox")
+            for column in ("hops", "target", "kind"):
+                old.execute(f"ALTER TABLE msg DROP COLUMN {column}")
+            for column in ("outbox", "transfer_dead", "transfer_dead_deferred"):
+                old.execute(f"ALTER TABLE fragment DROP COLUMN {column}")
         if version < 4:
             old.execute("DROP INDEX msg_dead")
             for table in ("tap", "event", "writer", "written"):
@@ -168,7 +172,10 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
         )  # the order in which they were dead-lettered; else that of their numbers is taken
         assert (head.last_dead, head.last_event, head.events, head.kept_size) == (8 if known else 3, 0, 0, 0)
         assert store.id_segments(1) == []
-        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(5,)]
+        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(6,)]
+        assert store.definitions() == {"entity/q": b"v7={}"}, (
+            "the copy of the catalogue is read at the upgrade"
+        )
         page, line = ReadPage(ACTIVE, 1, 9, 99), ReadWaitingSessions(-1, 9)
         dead, out = ReadSpan([DEAD, DEAD_DEFERRED], True, 0, 99, 9, 99), ReadOutbox(0, 0, 9, 99)
         store.read(1, [page, line, dead, out])
@@ -188,7 +195,7 @@ def test_a_newer_schema(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
     other.close()
-    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 5"):
+    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 6"):
         opened(path)
 
 

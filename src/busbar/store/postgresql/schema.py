@@ -11,7 +11,7 @@ Tables
     session_state  states of sessions.
     event       what happened to messages, until every tap has passed it.
     written     ids of repeating writers.
-    catalogue   a copy of the namespace's catalogue.
+    definition  the identity of the store, and the definitions of the entities that its fragments are of.
     meta        what this schema is: application and version.
 
 Rules
@@ -121,7 +121,7 @@ CREATE TABLE written(
     batch bigint NOT NULL,
     id bytea NOT NULL,
     PRIMARY KEY (fragment, writer, batch, id)) WITH ({_VACUUM});
-CREATE TABLE catalogue(name bytea PRIMARY KEY, definition bytea NOT NULL);
+CREATE TABLE definition(name bytea PRIMARY KEY, value bytea NOT NULL);
 INSERT INTO owner(epoch, claim, holder, pid, beat) VALUES (0, 0, '', 0, now());
 INSERT INTO meta VALUES ('application', '{APPLICATION}'), ('schema', '{SCHEMA_VERSION}');
 """

@@ -249,26 +249,24 @@ class PostgresqlStore:
         self._write(GroupStatement(), [locks_entry(fragment, [])])
         return [Lock(record_of(row), row[0], *kept[row[0], row[2]]) for row in rows]
 
-    # Catalogue
+    # Definitions
 
-    def catalogue(self) -> dict[str, bytes]:
-        rows = self._using(lambda: self._connection.fetch("SELECT name, definition FROM catalogue"))
-        return {to_text(name): definition for name, definition in rows}
+    def definitions(self) -> dict[str, bytes]:
+        rows = self._using(lambda: self._connection.fetch("SELECT name, value FROM definition"))
+        return {to_text(name): value for name, value in rows}
 
-    def write_catalogue(self, entries: dict[str, bytes | None]) -> None:
+    def write_definitions(self, rows: dict[str, bytes | None]) -> None:
         self._check()
-        gone = [to_bytes(name) for name, definition in entries.items() if definition is None]
-        rows = [
-            (to_bytes(name), definition) for name, definition in entries.items() if definition is not None
-        ]
+        gone = [to_bytes(name) for name, value in rows.items() if value is None]
+        there = [(to_bytes(name), value) for name, value in rows.items() if value is not None]
 
         def work() -> list[Entry]:
-            self._connection.fetch("DELETE FROM catalogue WHERE name = ANY($1::bytea[])", gone)
+            self._connection.fetch("DELETE FROM definition WHERE name = ANY($1::bytea[])", gone)
             self._connection.fetch(
-                "INSERT INTO catalogue SELECT * FROM unnest($1::bytea[], $2::bytea[])"
-                " ON CONFLICT (name) DO UPDATE SET definition = excluded.definition",
-                [name for name, _ in rows],
-                [definition for _, definition in rows],
+                "INSERT INTO definition SELECT * FROM unnest($1::bytea[], $2::bytea[])"
+                " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                [name for name, _ in there],
+                [value for _, value in there],
             )
             return []
 

@@ -1,4 +1,4 @@
-"""The file of an embedded store in use: its lock, its transactions, its log, its failures.
+"""The file of an embedded store, or of the catalogue, in use: its lock, its transactions, its log, its failures.
 
 - **One holder.** A lock file beside the database is held from open to close; a second process gets StoreInUse.
 - **Durable.** When `transact` returns, the transaction is synced, as a whole or not at all. Before it returns, the paths
@@ -26,8 +26,9 @@ from typing import Any, TypeVar
 
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull, StoreInUse
 from busbar.store.sqlite.close import Identity, close_without_writing, identity_of
+from busbar.store.sqlite.database import DatabaseSchema, log_reaches, open_database, wal_of
 from busbar.store.sqlite.reserve import Reserve
-from busbar.store.sqlite.schema import log_reaches, open_database, wal_of
+from busbar.store.sqlite.schema import STORE_SCHEMA
 
 LOG_LIMIT = 1024  # pages: 8 MiB. A longer log is no faster, and its checkpoint stops the store for longer.
 RESERVE_SIZE = 16 * 1024 * 1024  # bytes: holds what the checkpoint of a full log may add to the database
@@ -47,13 +48,22 @@ class Need(IntEnum):
 
 
 class StoreFile:
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        schema: DatabaseSchema = STORE_SCHEMA,
+        log_limit: int | None = None,
+        reserve_sizes: tuple[int, int] = (LAST_RESERVE_SIZE, RESERVE_SIZE),
+    ) -> None:
         self.path = path
+        self._schema = schema
         self._log = wal_of(path)
+        self._log_limit = log_limit
+        last_size, size = reserve_sizes
         # The last one is filled first and used last.
         self._reserves = (
-            Reserve(path.with_name(path.name + ".last.reserve"), LAST_RESERVE_SIZE),
-            Reserve(path.with_name(path.name + ".reserve"), RESERVE_SIZE),
+            Reserve(path.with_name(path.name + ".last.reserve"), last_size),
+            Reserve(path.with_name(path.name + ".reserve"), size),
         )
         self._connection: sqlite3.Connection | None = None
         self._lock = -1
@@ -73,7 +83,7 @@ class StoreFile:
             return
         self._hold()
         try:
-            self._connection = open_database(self.path)
+            self._connection = open_database(self.path, self._schema)
         except BaseException:
             self._let_go()
             raise
@@ -161,7 +171,7 @@ class StoreFile:
         """Run a function in one transaction and return when it is durable."""
         connection = self.connection()
         try:
-            if log_reaches(self._log_file, LOG_LIMIT):
+            if log_reaches(self._log_file, self._log_limit or LOG_LIMIT):
                 self._checkpoint(connection)
             self._within_bounds(connection, work, need)
         except StoreFull as refusal:

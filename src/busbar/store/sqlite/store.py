@@ -194,23 +194,23 @@ class SqliteStore:
         self._file.transact(lambda connection: _run(connection, forget, fragment), Need.FREES)
         return [Lock(rows.record_of(row), lane, nonce, until) for lane, nonce, until, *row in found]
 
-    # Catalogue
+    # Definitions
 
-    def catalogue(self) -> dict[str, bytes]:
-        return dict(self._file.select("SELECT name, definition FROM catalogue"))
+    def definitions(self) -> dict[str, bytes]:
+        return dict(self._file.select("SELECT name, value FROM definition"))
 
-    def write_catalogue(self, entries: dict[str, bytes | None]) -> None:
+    def write_definitions(self, rows: dict[str, bytes | None]) -> None:
         def work(connection: sqlite3.Connection) -> None:
-            for name, definition in entries.items():
-                if definition is None:
-                    _run(connection, "DELETE FROM catalogue WHERE name = ?", name)
+            for name, value in rows.items():
+                if value is None:
+                    _run(connection, "DELETE FROM definition WHERE name = ?", name)
                 else:
-                    _run(connection, "INSERT OR REPLACE INTO catalogue VALUES (?, ?)", name, definition)
+                    _run(connection, "INSERT OR REPLACE INTO definition VALUES (?, ?)", name, value)
 
         # To delete an entity or a tap, the store writes its row again. That must find space on a full disk.
-        names = "SELECT name FROM catalogue WHERE name IN (SELECT value FROM json_each(?))"
-        known = {name for (name,) in self._file.select(names, (dumps(list(entries)),))}
-        adds = any(name not in known and definition is not None for name, definition in entries.items())
+        names = "SELECT name FROM definition WHERE name IN (SELECT value FROM json_each(?))"
+        known = {name for (name,) in self._file.select(names, (dumps(list(rows)),))}
+        adds = any(name not in known and value is not None for name, value in rows.items())
         self._file.transact(work, Need.ADDS if adds else Need.FREES)
 
 

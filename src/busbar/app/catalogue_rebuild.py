@@ -1,0 +1,88 @@
+"""Makes the catalogue of a data directory from the definitions in its stores, while Busbar does not run.
+
+1. All stores that can be opened are read, and nothing is written to them.
+2. A catalogue that is there stays as it is, unless the operator forces the rebuild. Then it is renamed, with its log, and
+   the new one gets its name.
+3. The new catalogue is complete before it gets its name. If the process ends before, the rebuild can be repeated.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from busbar.app.data_directory import DataDirectory
+from busbar.broker.fragment_loading import open_store
+from busbar.catalogue.membership import StoreRows, read_rows
+from busbar.catalogue.rebuild import RebuildReport, rebuild
+from busbar.model.errors import InvalidOperation
+from busbar.store.contract import StoreError
+from busbar.store.durable_names import move
+from busbar.store.sqlite.catalogue import FILE, catalogue_in
+from busbar.store.sqlite.directory import REPLACED, SqliteLocation, stores_in
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltCatalogue:
+    file: Path
+    report: RebuildReport
+    replaced: Path | None
+    """The name that the catalogue has now that was there."""
+    refused: dict[str, str]
+    """Stores that could not be read, with the reason."""
+
+
+def rebuild_catalogue(data: Path, *, force: bool = False) -> RebuiltCatalogue:
+    """Make the catalogue of a data directory that no process serves. Raises DataDirectoryError, StoreError, OSError,
+    InvalidOperation."""
+    directory = DataDirectory(data)
+    try:
+        return _rebuild(directory.path, force)
+    finally:
+        directory.release()
+
+
+def _rebuild(path: Path, force: bool) -> RebuiltCatalogue:
+    place = catalogue_in(path)
+    if place.exists() and not force:
+        raise InvalidOperation(
+            f"There is a catalogue {place.name}. If it is damaged, --force makes another one and renames it."
+        )
+    found: dict[str, StoreRows] = {}
+    fragments: dict[str, dict[int, int]] = {}
+    refused: dict[str, str] = {}
+    for name in stores_in(path):
+        try:
+            found[name], fragments[name] = _read(SqliteLocation(path, name))
+        except (StoreError, OSError) as error:
+            refused[name] = str(error)
+    if not found:
+        reasons = "; ".join(refused.values()) or "there are none"
+        raise StoreError(f"no store in {path} can be read: {reasons}")
+    content, report = rebuild(found, fragments)
+    replaced = _rename_current(path) if place.exists() else None
+    place.create(content)
+    return RebuiltCatalogue(path / FILE, report, replaced, refused)
+
+
+def _read(place: SqliteLocation) -> tuple[StoreRows, dict[int, int]]:
+    """The definitions of a store, and its fragments with the number of messages in each."""
+    store, _ = open_store(place.open)
+    try:
+        heads = {head.fragment: sum(head.counts) for head in store.heads()}
+        found = read_rows((store.definitions(), max(heads, default=0)))
+        store.release()
+        return found, heads
+    finally:
+        store.close()
+
+
+def _rename_current(path: Path) -> Path:
+    """Rename the current catalogue; returns its new path."""
+    aside = path / f"{FILE}{REPLACED}{time.time_ns() // 1_000_000}"
+    # The log first: without it the file would look whole.
+    for file, name in ((path / f"{FILE}-wal", f"{aside.name}-wal"), (path / FILE, aside.name)):
+        if file.exists():
+            move(file, file.with_name(name))
+    return aside
