@@ -12,6 +12,7 @@ from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadPage
 from busbar.model.message import LANES, Overlay, Record
 from busbar.store.contract import Store
+from busbar.store.journal.store import JournalStore
 from busbar.store.sqlite.store import SqliteStore
 from harness.memory_store import Disk, MemoryStore
 
@@ -29,7 +30,11 @@ def sqlite_place(directory: Path) -> Open:
     return lambda: SqliteStore(directory / "store.db")
 
 
-PLACES = {"memory": memory_place, "sqlite": sqlite_place}
+def journal_place(directory: Path) -> Open:
+    return lambda: JournalStore(directory / "store.db", segment_size=1 << 16)
+
+
+PLACES = {"memory": memory_place, "sqlite": sqlite_place, "journal": journal_place}
 
 
 def record(
