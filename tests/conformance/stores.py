@@ -13,6 +13,7 @@ from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadPage
 from busbar.model.message import LANES, Overlay, Record
 from busbar.store.contract import Store
+from busbar.store.journal.store import JournalStore
 from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.store import LastKnown, PostgresqlStore
 from busbar.store.sqlite.store import SqliteStore
@@ -34,13 +35,22 @@ def sqlite_place(directory: Path) -> Open:
     return lambda: SqliteStore(directory / "store.db")
 
 
+def journal_place(directory: Path) -> Open:
+    return lambda: JournalStore(directory / "store.db", segment_size=1 << 16)
+
+
 def postgresql_place(_: Path) -> Open:
     address = parse_address(shared_server().url(f"store_{next(_schemas)}"), "store")
     known = LastKnown()
     return lambda: PostgresqlStore(address, known)
 
 
-PLACES = {"memory": memory_place, "sqlite": sqlite_place, "postgresql": postgresql_place}
+PLACES = {
+    "memory": memory_place,
+    "sqlite": sqlite_place,
+    "journal": journal_place,
+    "postgresql": postgresql_place,
+}
 
 
 def record(
