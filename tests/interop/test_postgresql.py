@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from busbar.cli.main import run
 from busbar.model.partitioning import index_of_key
-from harness.postgresql import PostgresqlServer, own_server
+from harness.postgresql import PostgresqlServer, own_database
 from harness.serving import Busbar, config_text
 
 QUEUES = {
@@ -58,7 +58,7 @@ class Namespace:
 @pytest.fixture(scope="module")
 def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
     with ExitStack() as stack:
-        databases = [stack.enter_context(own_server()) for _ in range(2)]
+        databases = [stack.enter_context(own_database()) for _ in range(2)]
         urls = [database.url() for database in databases]
         data: Path = tmp_path_factory.mktemp("postgresql") / "data"
         server = Busbar(data, config_text(QUEUES), arguments=("--stores", "1", *urls)).start()

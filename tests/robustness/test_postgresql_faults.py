@@ -20,7 +20,7 @@ from busbar.store.contract import StoreFull
 from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.store import PostgresqlStore
 from harness.faults.database_proxy import Cut, DatabaseProxy
-from harness.postgresql import PostgresqlServer, own_server
+from harness.postgresql import PostgresqlServer, own_database
 from tests.conformance.stores import lanes, record
 
 CUTS = 60
@@ -29,7 +29,7 @@ _names = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[PostgresqlServer]:
-    with own_server() as started:
+    with own_database() as started:
         yield started
 
 
