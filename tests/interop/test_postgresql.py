@@ -36,8 +36,8 @@ class Namespace:
         self.server = server
         self.databases = databases
 
-    def client(self, **options: int) -> ServiceBusClient:
-        return ServiceBusClient.from_connection_string(self.server.connection_string, **options)
+    def client(self, retries: int = 3) -> ServiceBusClient:
+        return ServiceBusClient.from_connection_string(self.server.connection_string, retry_total=retries)
 
     def shown(self, *arguments: str) -> list[dict[str, object]]:
         """What a command prints as JSON."""
@@ -141,7 +141,7 @@ def test_sessions_and_duplicates(namespace: Namespace) -> None:
 @pytest.mark.req("P4", "P18", "P19")
 def test_a_database_server_that_is_down_and_back(namespace: Namespace) -> None:
     lost, kept = namespace.keys("store-2")
-    with namespace.client(retry_total=0) as client, client.get_queue_sender("p") as sender:
+    with namespace.client(retries=0) as client, client.get_queue_sender("p") as sender:
         sender.send_messages(ServiceBusMessage("before", partition_key=lost))
         namespace.databases[1].kill()
         sent, began = ["before"], time.monotonic()
@@ -170,7 +170,7 @@ def test_a_database_server_that_is_down_and_back(namespace: Namespace) -> None:
 @pytest.mark.req("P19")
 def test_a_restart_of_a_database_server_is_a_pause(namespace: Namespace) -> None:
     """Clients without retries see no error."""
-    with namespace.client(retry_total=0) as client, client.get_queue_sender("p") as sender:
+    with namespace.client(retries=0) as client, client.get_queue_sender("p") as sender:
         for n in range(40):
             if n % 20 == 10:
                 namespace.databases[n % 2].restart()

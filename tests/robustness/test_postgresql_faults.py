@@ -56,6 +56,12 @@ class Writer:
         changes.head = Head(1, self.n, [min(self.n, self.KEPT)] + [0] * 9, 0)
         self.store.commit([changes])
 
+    def session(self) -> int:
+        """The process of the server that serves the store."""
+        connection = self.store._connection._connection
+        assert connection is not None
+        return int(connection.get_server_pid())
+
     def check(self, url: str) -> None:
         """Look at the store with another handle."""
         self.store.release()
@@ -127,8 +133,7 @@ def test_a_server_that_crashes_and_is_back_is_a_pause(database: PostgresqlServer
     def crash() -> None:
         time.sleep(0.3)
         # The server ends all sessions if one of them is killed, and recovers.
-        (session,) = (writer.store._connection._connection.get_server_pid(),)
-        os.kill(session, signal.SIGKILL)
+        os.kill(writer.session(), signal.SIGKILL)
         time.sleep(0.7)
         database.kill()
         time.sleep(0.5)
