@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-_UNPRIVILEGED = 65534  # nobody; used only if the tests run as root
+_UNPRIVILEGED = 65534  # used only if the tests run as root
 _START_SECONDS = 30.0
 _MEMORY = Path("/dev/shm")
 _shared: list[PostgresqlServer] = []
@@ -211,7 +211,7 @@ def template() -> Path:
 
 
 @cache
-def shared_server() -> PostgresqlServer:
+def shared_database() -> PostgresqlServer:
     """One server for all tests of this process that use schemas of their own and leave the server as it is. Its data is in
     memory, if that is possible."""
     started = PostgresqlServer(template(), directory=_memory())
@@ -225,12 +225,12 @@ def remove_shared() -> None:
         _shared.pop().remove()
     while _made:
         shutil.rmtree(_made.pop(), ignore_errors=True)
-    shared_server.cache_clear()
+    shared_database.cache_clear()
     template.cache_clear()
 
 
 @contextlib.contextmanager
-def own_server(**settings: str) -> Iterator[PostgresqlServer]:
+def own_database(**settings: str) -> Iterator[PostgresqlServer]:
     """A server that runs as long as the context. Its data is in memory, if that is possible: it survives what happens to
     processes."""
     started = PostgresqlServer(template(), settings, _memory())

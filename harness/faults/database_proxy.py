@@ -25,7 +25,7 @@ class Cut(Enum):
 
 class DatabaseProxy:
     def __init__(self, port: int, *, is_pooler: bool = False) -> None:
-        """`is_pooler`: it tells clients another process number than that of their session, as poolers do."""
+        """`is_pooler`: clients get another process number than that of their session, as from poolers."""
         self._target = port
         self._is_pooler = is_pooler
         self._listening = socket.create_server(("127.0.0.1", 0))

@@ -18,7 +18,7 @@ from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.store import LastKnown, PostgresqlStore
 from busbar.store.sqlite.store import SqliteStore
 from harness.memory_store import Disk, MemoryStore
-from harness.postgresql import shared_server
+from harness.postgresql import shared_database
 
 MANY = 1 << 40
 _schemas = itertools.count(1)
@@ -40,7 +40,7 @@ def journal_place(directory: Path) -> Open:
 
 
 def postgresql_place(_: Path) -> Open:
-    address = parse_address(shared_server().url(f"store_{next(_schemas)}"), "store")
+    address = parse_address(shared_database().url(f"store_{next(_schemas)}"), "store")
     known = LastKnown()
     return lambda: PostgresqlStore(address, known)
 

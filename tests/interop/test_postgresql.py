@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -17,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from busbar.cli.main import run
 from busbar.model.partitioning import index_of_key
-from harness.postgresql import PostgresqlServer, own_server
+from harness.postgresql import PostgresqlServer, own_database
 from harness.serving import Busbar, config_text
 
 QUEUES = {
@@ -37,8 +36,8 @@ class Namespace:
         self.server = server
         self.databases = databases
 
-    def client(self, **options: Any) -> ServiceBusClient:
-        return ServiceBusClient.from_connection_string(self.server.connection_string, **options)
+    def client(self, retries: int = 3) -> ServiceBusClient:
+        return ServiceBusClient.from_connection_string(self.server.connection_string, retry_total=retries)
 
     def shown(self, *arguments: str) -> list[dict[str, object]]:
         """What a command prints as JSON."""
@@ -59,7 +58,7 @@ class Namespace:
 @pytest.fixture(scope="module")
 def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
     with ExitStack() as stack:
-        databases = [stack.enter_context(own_server()) for _ in range(2)]
+        databases = [stack.enter_context(own_database()) for _ in range(2)]
         urls = [database.url() for database in databases]
         data: Path = tmp_path_factory.mktemp("postgresql") / "data"
         server = Busbar(data, config_text(QUEUES), arguments=("--stores", "1", *urls)).start()
@@ -142,7 +141,7 @@ def test_sessions_and_duplicates(namespace: Namespace) -> None:
 @pytest.mark.req("P4", "P18", "P19")
 def test_a_database_server_that_is_down_and_back(namespace: Namespace) -> None:
     lost, kept = namespace.keys("store-2")
-    with namespace.client(retry_total=0) as client, client.get_queue_sender("p") as sender:
+    with namespace.client(retries=0) as client, client.get_queue_sender("p") as sender:
         sender.send_messages(ServiceBusMessage("before", partition_key=lost))
         namespace.databases[1].kill()
         sent, began = ["before"], time.monotonic()
@@ -171,7 +170,7 @@ def test_a_database_server_that_is_down_and_back(namespace: Namespace) -> None:
 @pytest.mark.req("P19")
 def test_a_restart_of_a_database_server_is_a_pause(namespace: Namespace) -> None:
     """Clients without retries see no error."""
-    with namespace.client(retry_total=0) as client, client.get_queue_sender("p") as sender:
+    with namespace.client(retries=0) as client, client.get_queue_sender("p") as sender:
         for n in range(40):
             if n % 20 == 10:
                 namespace.databases[n % 2].restart()

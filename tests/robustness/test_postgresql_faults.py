@@ -20,7 +20,7 @@ from busbar.store.contract import StoreFull
 from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.store import PostgresqlStore
 from harness.faults.database_proxy import Cut, DatabaseProxy
-from harness.postgresql import PostgresqlServer, own_server
+from harness.postgresql import PostgresqlServer, own_database
 from tests.conformance.stores import lanes, record
 
 CUTS = 60
@@ -29,7 +29,7 @@ _names = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[PostgresqlServer]:
-    with own_server() as started:
+    with own_database() as started:
         yield started
 
 
@@ -55,6 +55,12 @@ class Writer:
         session.turn, session.active = 1, 1
         changes.head = Head(1, self.n, [min(self.n, self.KEPT)] + [0] * 9, 0)
         self.store.commit([changes])
+
+    def session(self) -> int:
+        """The process of the server that serves the store."""
+        connection = self.store._connection._connection
+        assert connection is not None
+        return int(connection.get_server_pid())
 
     def check(self, url: str) -> None:
         """Look at the store with another handle."""
@@ -127,9 +133,7 @@ def test_a_server_that_crashes_and_is_back_is_a_pause(database: PostgresqlServer
     def crash() -> None:
         time.sleep(0.3)
         # The server ends all sessions if one of them is killed, and recovers.
-        connection = writer.store._connection._connection
-        assert connection is not None
-        os.kill(connection.get_server_pid(), signal.SIGKILL)
+        os.kill(writer.session(), signal.SIGKILL)
         time.sleep(0.7)
         database.kill()
         time.sleep(0.5)

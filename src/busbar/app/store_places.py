@@ -41,7 +41,7 @@ class StorePlace(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteStore:
+class StoreAddress:
     """A store that is not in the data directory."""
 
     name: str
@@ -90,7 +90,7 @@ class StorePlaces:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._remote = {store.name: store for store in read_remote(directory)}
+        self._remote = {store.name: store for store in read_addresses(directory)}
 
     def at(self, name: str) -> StorePlace:
         """The place of a store, whether it is there or not."""
@@ -114,7 +114,7 @@ class StorePlaces:
         known = Counter(store.url for store in self._remote.values())
         fresh = []
         for url, count in Counter(wanted.urls).items():
-            fresh += [RemoteStore(next(free), url, secrets.token_hex(16)) for _ in range(count - known[url])]
+            fresh += [StoreAddress(next(free), url, secrets.token_hex(16)) for _ in range(count - known[url])]
         if fresh:
             self._remote |= {store.name: store for store in fresh}
             document = {"stores": [asdict(store) for store in self._remote.values()]}
@@ -123,12 +123,12 @@ class StorePlaces:
         return sorted(asked, key=_number)
 
 
-def read_remote(directory: Path) -> list[RemoteStore]:
+def read_addresses(directory: Path) -> list[StoreAddress]:
     """The stores that are not in the data directory. Raises ConfigError."""
     file = directory / STORES_FILE
     try:
         document = json.loads(file.read_text("utf-8"))
-        return [RemoteStore(**store) for store in document["stores"]]
+        return [StoreAddress(**store) for store in document["stores"]]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, KeyError) as error:

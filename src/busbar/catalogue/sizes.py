@@ -1,4 +1,4 @@
-"""The sizes of the stores on their disks, and what else their places say, for people.
+"""The sizes of the stores on their disks, and the state of their places, for people.
 
 To read a size touches the disk, which may not answer. So each store is asked on a thread of its own, and its
 answer is awaited for PATIENCE at most. A store that has not answered yet is not asked again. Its size is then the last one
@@ -21,7 +21,7 @@ class Sizes:
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
         self.status: dict[str, str] = {}
-        """What the places said last, by the names of the stores."""
+        """The last known state of the places, by the names of the stores."""
         self._asked: dict[str, asyncio.Future[None]] = {}
 
     async def of(self, places: Mapping[str, StoreLocation | None]) -> dict[str, int]:

@@ -20,16 +20,16 @@ from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.location import PostgresqlLocation
 from busbar.store.postgresql.store import LastKnown, PostgresqlStore
 from harness.faults.database_proxy import DatabaseProxy
-from harness.postgresql import PostgresqlServer, own_server, shared_server
+from harness.postgresql import PostgresqlServer, own_database, shared_database
 from tests.conformance.stores import lanes, put, record
 
 _names = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PostgresqlServer]:
+def database() -> Iterator[PostgresqlServer]:
     """For tests that change the server."""
-    with own_server() as started:
+    with own_database() as started:
         yield started
 
 
@@ -69,14 +69,14 @@ def test_a_password_is_not_shown() -> None:
 # Servers that are refused
 
 
-def test_a_server_that_forgets_at_a_power_cut_is_refused(server: PostgresqlServer) -> None:
-    admin = opened(server.url(schema()))
+def test_a_server_that_forgets_at_a_power_cut_is_refused(database: PostgresqlServer) -> None:
+    admin = opened(database.url(schema()))
     for setting in ("fsync", "full_page_writes"):
         admin._connection.execute(f"ALTER SYSTEM SET {setting} = off")
         admin._connection.execute("SELECT pg_reload_conf()")
         _until_set(admin, setting, "off")
         with pytest.raises(StoreError, match=f"{setting} = off"):
-            opened(server.url(schema()))
+            opened(database.url(schema()))
         admin._connection.execute(f"ALTER SYSTEM RESET {setting}")
         admin._connection.execute("SELECT pg_reload_conf()")
         _until_set(admin, setting, "on")
@@ -92,51 +92,51 @@ def _until_set(admin: PostgresqlStore, setting: str, value: str) -> None:
 
 def test_a_pooler_is_refused() -> None:
     with (
-        DatabaseProxy(shared_server().port, is_pooler=True) as proxy,
+        DatabaseProxy(shared_database().port, is_pooler=True) as proxy,
         pytest.raises(StoreError, match="pooler"),
     ):
-        opened(shared_server().url(schema(), proxy.port))
+        opened(shared_database().url(schema(), proxy.port))
 
 
 def test_a_server_without_tls_is_refused_where_tls_is_asked_for() -> None:
     with pytest.raises(StoreError, match="SSL"):
-        opened(f"{shared_server().url(schema())}&sslmode=require")
+        opened(f"{shared_database().url(schema())}&sslmode=require")
 
 
 def test_a_password_is_found_where_libpq_finds_it(
-    server: PostgresqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: PostgresqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rules = server.data / "pg_hba.conf"
+    rules = database.data / "pg_hba.conf"
     rules.write_text("host all busbar 127.0.0.1/32 trust\nhost all app 127.0.0.1/32 scram-sha-256\n")
-    server.restart()
-    admin = opened(server.url("admin"))
+    database.restart()
+    admin = opened(database.url("admin"))
     admin._connection.execute(
         "CREATE ROLE app LOGIN PASSWORD 'secret'; GRANT CREATE ON DATABASE postgres TO app"
     )
     admin.close()
-    url = server.url().replace("busbar@", "app@")
+    url = database.url().replace("busbar@", "app@")
     with pytest.raises(StoreError, match="password"):
         opened(url)
     monkeypatch.setenv("PGPASSWORD", "secret")
     opened(url).close()
     monkeypatch.delenv("PGPASSWORD")
     passwords = tmp_path / "passwords"
-    passwords.write_text(f"127.0.0.1:{server.port}:*:app:secret\n")
+    passwords.write_text(f"127.0.0.1:{database.port}:*:app:secret\n")
     passwords.chmod(0o600)
     opened(f"{url}?passfile={passwords}").close()
 
 
 def test_a_schema_of_another_application_is_left_alone() -> None:
     name = schema()
-    store = opened(shared_server().url(schema()))
+    store = opened(shared_database().url(schema()))
     store._connection.execute(f"CREATE SCHEMA {name}; CREATE TABLE {name}.meta(theirs text)")
     with pytest.raises(StoreError, match="another application"):
-        opened(shared_server().url(name))
+        opened(shared_database().url(name))
     store.close()
 
 
 def test_a_newer_schema_is_refused() -> None:
-    url = shared_server().url(schema())
+    url = shared_database().url(schema())
     store = opened(url)
     store._connection.execute("UPDATE meta SET value = '99' WHERE key = 'schema'")
     store.close()
@@ -145,7 +145,7 @@ def test_a_newer_schema_is_refused() -> None:
 
 
 def test_a_store_of_another_namespace_is_neither_opened_nor_replaced() -> None:
-    url = shared_server().url(schema())
+    url = shared_database().url(schema())
     theirs = PostgresqlLocation(url, "store-0", "them").make()
     theirs.claim()
     put(theirs, 1, ACTIVE, record(1))
@@ -160,7 +160,7 @@ def test_a_store_of_another_namespace_is_neither_opened_nor_replaced() -> None:
 
 
 def test_a_store_that_is_made_again_leaves_the_old_one_under_another_name() -> None:
-    location = PostgresqlLocation(shared_server().url(schema()), "store-0", "us")
+    location = PostgresqlLocation(shared_database().url(schema()), "store-0", "us")
     store = location.make()
     store.claim()
     put(store, 1, ACTIVE, record(1))
@@ -182,7 +182,7 @@ def test_a_store_that_is_made_again_leaves_the_old_one_under_another_name() -> N
 def test_the_journal_is_cut_behind_a_snapshot_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "SNAPSHOT_COMMITS", 10)
     monkeypatch.setattr(journal, "TRIM", 4)
-    url = shared_server().url(schema())
+    url = shared_database().url(schema())
     store = opened(url)
     for n in range(1, 48):
         changes = Changes(n % 5)
@@ -201,20 +201,20 @@ def test_the_journal_is_cut_behind_a_snapshot_and_read_again(monkeypatch: pytest
 
 
 def test_commits_that_the_server_has_lost_are_noticed_and_numbers_go_on(
-    server: PostgresqlServer, tmp_path: Path
+    database: PostgresqlServer, tmp_path: Path
 ) -> None:
     """As after a failover to a standby that was behind."""
-    location = PostgresqlLocation(server.url(schema()), "store-0", "us")
+    location = PostgresqlLocation(database.url(schema()), "store-0", "us")
     store = location.make()
     epoch = store.claim()
     _send(store, 1, 5)
-    _copy(server, tmp_path / "standby")
+    _copy(database, tmp_path / "standby")
     _send(store, 6, 9)
-    server.stop()
-    shutil.rmtree(server.data)
-    shutil.copytree(tmp_path / "standby", server.data)
-    server.own_data()
-    server.start()
+    database.stop()
+    shutil.rmtree(database.data)
+    shutil.copytree(tmp_path / "standby", database.data)
+    database.own_data()
+    database.start()
     with pytest.raises(OutcomeUnknown, match="lost"):
         _send(store, 10, 10)
     store.close()
@@ -240,17 +240,17 @@ def _send(store: object, first: int, last: int) -> None:
         store.commit([changes])
 
 
-def _copy(server: PostgresqlServer, target: Path) -> None:
-    server.stop()
-    shutil.copytree(server.data, target)
-    server.start()
+def _copy(database: PostgresqlServer, target: Path) -> None:
+    database.stop()
+    shutil.copytree(database.data, target)
+    database.start()
 
 
 # Owners
 
 
 def test_a_store_that_is_used_is_not_claimed() -> None:
-    url = shared_server().url(schema())
+    url = shared_database().url(schema())
     store = opened(url)
     ended = threading.Event()
 
@@ -272,7 +272,7 @@ def test_a_store_that_is_used_is_not_claimed() -> None:
 
 
 def test_an_idle_owner_shows_that_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    location = PostgresqlLocation(shared_server().url(schema()), "store-0", "us")
+    location = PostgresqlLocation(shared_database().url(schema()), "store-0", "us")
     store = location.make()
     store.claim()
     ended = threading.Event()
@@ -285,7 +285,9 @@ def test_an_idle_owner_shows_that_it_works(monkeypatch: pytest.MonkeyPatch) -> N
     looking.start()
     try:
         with pytest.raises(StoreInUse):
-            PostgresqlLocation(shared_server().url(location._address.schema), "store-0", "us").open().claim()
+            PostgresqlLocation(
+                shared_database().url(location._address.schema), "store-0", "us"
+            ).open().claim()
     finally:
         ended.set()
         looking.join()
@@ -294,7 +296,7 @@ def test_an_idle_owner_shows_that_it_works(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_owner_that_hangs_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ownership, "LEASE", 0.3)
-    url = shared_server().url(schema())
+    url = shared_database().url(schema())
     old = opened(url)
     put(old, 1, ACTIVE, record(1))
     new = opened(url)
@@ -311,8 +313,8 @@ def test_an_owner_that_hangs_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_an_old_owner_has_in_its_socket_is_not_written() -> None:
     """Also where its session was not ended: the claim in the statement decides."""
     name = schema()
-    with DatabaseProxy(shared_server().port) as proxy:
-        old = opened(shared_server().url(name, proxy.port))
+    with DatabaseProxy(shared_database().port) as proxy:
+        old = opened(shared_database().url(name, proxy.port))
         put(old, 1, ACTIVE, record(1))
         proxy.hold()
         caught: list[BaseException] = []
@@ -325,7 +327,7 @@ def test_what_an_old_owner_has_in_its_socket_is_not_written() -> None:
 
         writing = threading.Thread(target=write)
         writing.start()
-        other = opened(shared_server().url(schema()))
+        other = opened(shared_database().url(schema()))
         other._connection.execute(f"UPDATE {name}.owner SET claim = claim + 1, epoch = epoch + 1")
         proxy.release()
         writing.join(30)

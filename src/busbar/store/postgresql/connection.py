@@ -3,7 +3,7 @@
 - A statement is prepared once for each connection and then takes one round trip.
 - The server is never asked to cancel a statement: a commit that was cancelled while it waited for a standby is there and not
   on the standby. If an answer does not come in time, the connection is ended.
-- ConnectionLost says nothing about the statement that was under way. Any other error of the server says that the statement
+- After ConnectionLost it is unknown whether the statement under way was performed. After any other error of the server it
   was certainly not performed.
 - Plans use indexes only, in nested loops. Statistics of a table that is empty at one time and has a million rows at the next
   would give worse ones.
@@ -49,7 +49,7 @@ class ConnectionLost(Exception):
 
 
 def _settings(schema: str) -> dict[str, str]:
-    """What a session of Busbar is set to, whatever the server, the database and the role say."""
+    """What a session of Busbar is set to, whatever the server, the database and the role have."""
     return {
         "application_name": f"busbar {schema}",
         "search_path": f'"{schema}"',

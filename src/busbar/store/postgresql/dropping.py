@@ -16,7 +16,7 @@ _MESSAGES: Final = (
 )
 # Table, order, and what is summed of the deleted rows.
 _OTHERS: Final = (
-    ("dup", "shelf, id", "0"),
+    ("dup", "segment, id", "0"),
     ("session_state", "id", "size"),
     ("session", "id", "0"),
     ("event", "at", "0"),
@@ -30,7 +30,7 @@ _OTHER: Final = (
 
 
 def drop_slice(connection: DatabaseConnection, fragment: int, limit: int, state: FragmentState) -> Entry:
-    """Delete up to `limit` rows of a fragment. Returns what the journal says of it: that it is gone, or its counters."""
+    """Delete up to `limit` rows of a fragment. Returns the entry for the journal: that it is gone, or its counters."""
     head = (state.head or empty_head(fragment)).copy()
     counts, sizes = [0] * LANES, [0] * LANES
     out: dict[int, int] = {}

@@ -1,7 +1,7 @@
 """What a group of changes does to messages, with at most one action for each message.
 
 All parts of the statement of a commit see the store as it was before. So a message that the group puts and then edits is put
-as it ended; one that it puts and deletes is not written at all; one that it edits, keeps and deletes is deleted.
+as it ended. One that it puts and deletes is not written at all. One that it edits, keeps and deletes is deleted.
 
 The lane of a stored message is not known here, and an action that names another lane does nothing. So one message may come
 with several lanes, of which at most one is right.

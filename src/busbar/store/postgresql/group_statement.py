@@ -63,20 +63,20 @@ _PARTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "forget_ids": (
         "bigint bigint bytea",
-        "DELETE FROM dup USING fence, {0} AS f(fragment, shelf, id)"
-        " WHERE dup.fragment = f.fragment AND (dup.shelf, dup.id) <= (f.shelf, f.id)",
+        "DELETE FROM dup USING fence, {0} AS f(fragment, segment, id)"
+        " WHERE dup.fragment = f.fragment AND (dup.segment, dup.id) <= (f.segment, f.id)",
     ),
     "forget_other_ids": (  # ids that the group remembers stay
         "bigint bigint bytea bigint bytea",
-        "DELETE FROM dup USING fence, {0} AS f(fragment, shelf, id, kept_shelf, kept_id)"
-        " WHERE dup.fragment = f.fragment AND (dup.shelf, dup.id) <= (f.shelf, f.id) AND NOT EXISTS (SELECT FROM {0}"
-        " AS k(fragment, shelf, id, kept_shelf, kept_id)"
-        " WHERE k.fragment = dup.fragment AND k.kept_shelf = dup.shelf AND k.kept_id = dup.id)",
+        "DELETE FROM dup USING fence, {0} AS f(fragment, segment, id, kept_segment, kept_id)"
+        " WHERE dup.fragment = f.fragment AND (dup.segment, dup.id) <= (f.segment, f.id) AND NOT EXISTS (SELECT FROM {0}"
+        " AS k(fragment, segment, id, kept_segment, kept_id)"
+        " WHERE k.fragment = dup.fragment AND k.kept_segment = dup.segment AND k.kept_id = dup.id)",
     ),
     "ids": (
         "bigint bigint bytea bigint bigint",
-        "INSERT INTO dup(fragment, shelf, id, at, n) SELECT u.* FROM fence, {0} AS u"
-        " ON CONFLICT (fragment, shelf, id) DO UPDATE SET at = excluded.at, n = excluded.n",
+        "INSERT INTO dup(fragment, segment, id, at, n) SELECT u.* FROM fence, {0} AS u"
+        " ON CONFLICT (fragment, segment, id) DO UPDATE SET at = excluded.at, n = excluded.n",
     ),
     "sessions": (  # an existing row keeps its turn
         "bigint bytea bigint bigint",

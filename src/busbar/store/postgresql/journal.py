@@ -4,11 +4,11 @@ The small state of a fragment is its counters, its taps, its writers, the rows o
 shutdown. Every commit changes some of it. A table with a row for each fragment would get a dead version with every commit,
 and become slow behind an old snapshot. So each commit appends what it changed to the journal.
 
-- A row has the number of its commit. Numbers rise by one, so the highest number tells whether a commit was made.
+- A row has the number of its commit. Numbers rise by one, so the highest number shows whether a commit was made.
 - A row that is a snapshot has the whole state as of its commit. One is written after SNAPSHOT_COMMITS commits, or when the
   rows since the last one have SNAPSHOT_RATIO times its bytes. Rows before it are then deleted, TRIM with each commit.
 - The data of a row, after a byte with the version of this format, is MessagePack: an entry for each fragment.
-- An entry [fragment] says that the fragment is gone. Otherwise it is [fragment, head, taps, writers, outbox, locks], each
+- An entry [fragment] means that the fragment is gone. Otherwise it is [fragment, head, taps, writers, outbox, locks], each
   of them null or empty if it is unchanged. A tap, a writer or a target alone in its list is gone.
 """
 
@@ -63,7 +63,7 @@ class FragmentState:
 
 
 class Journal:
-    """What the journal says as of the last commit."""
+    """The content of the journal as of the last commit."""
 
     def __init__(self) -> None:
         self.commit = 0
@@ -200,7 +200,7 @@ class Journal:
         return [head.copy() for head in heads if head is not None]
 
     def raised_above(self, known: Journal) -> list[Entry]:
-        """Entries that let the numbers of all fragments go on above those of a journal that knew more commits. The next row
+        """Entries that let the numbers of all fragments go on above those of a journal with more commits. The next row
         is a snapshot, and the numbers of commits go on above those that were given, too."""
         self.commit, self._snapshot = known.commit, known.commit - SNAPSHOT_COMMITS
         entries = []

@@ -72,13 +72,13 @@ _NEXT_DUE: Final = (
 
 # LIMIT fixes the order: one look-up of the key for each segment, or batch, and id.
 _FIND_IDS: Final = (
-    "SELECT d.id, d.at, d.n FROM unnest($2::bigint[]) AS s(shelf) CROSS JOIN unnest($3::bytea[]) AS w(id)"
+    "SELECT d.id, d.at, d.n FROM unnest($2::bigint[]) AS s(segment) CROSS JOIN unnest($3::bytea[]) AS w(id)"
     " CROSS JOIN LATERAL (SELECT id, at, n FROM dup"
-    " WHERE fragment = $1 AND dup.shelf = s.shelf AND dup.id = w.id LIMIT 1) AS d"
+    " WHERE fragment = $1 AND dup.segment = s.segment AND dup.id = w.id LIMIT 1) AS d"
 )
 _ID_PAGE: Final = (
-    "SELECT shelf, id, at, n FROM dup WHERE fragment = $1 AND (shelf, id) > ($2::bigint, $3::bytea)"
-    " ORDER BY shelf, id LIMIT $4"
+    "SELECT segment, id, at, n FROM dup WHERE fragment = $1 AND (segment, id) > ($2::bigint, $3::bytea)"
+    " ORDER BY segment, id LIMIT $4"
 )
 _LINE: Final = (
     "SELECT id, turn, coalesce((SELECT enqueued + ttl FROM msg WHERE msg.fragment = session.fragment"

@@ -2,11 +2,11 @@
 
 Tables
     owner       one row: the epoch, the claim of the present owner, and the session that it writes with.
-    journal     one row for each commit: what the commit changed of counters, taps, writers, outbox rows and kept locks. From
-                time to time a row has all of them, and the rows before it are deleted (journal.py).
+    journal     one row for each commit: what the commit changed of counters, taps, writers, outbox rows and kept locks.
+                Some rows have all of them, and the rows before those are deleted (journal.py).
     msg         every message, as in SQLite (store/sqlite/schema.py): (fragment, lane, n) is a place. Partial indexes have
-                messages by due time, by session, by expiry, by dead-letter number and by target.
-    dup         ids of duplicate detection, by segment (column `shelf`).
+                messages by due time, session, expiry, dead-letter number and target.
+    dup         ids of duplicate detection, by segment.
     session     the sessions that have active messages; `session_line` is the order in which they are accepted.
     session_state  states of sessions.
     event       what happened to messages, until every tap has passed it.
@@ -87,9 +87,9 @@ CREATE TABLE dup(
     at bigint NOT NULL,
     n bigint NOT NULL,
     fragment bigint NOT NULL,
-    shelf bigint NOT NULL,
+    segment bigint NOT NULL,
     id bytea NOT NULL,
-    PRIMARY KEY (fragment, shelf, id)) WITH ({_VACUUM});
+    PRIMARY KEY (fragment, segment, id)) WITH ({_VACUUM});
 CREATE TABLE session(
     fragment bigint NOT NULL,
     turn bigint NOT NULL,

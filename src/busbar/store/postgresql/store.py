@@ -2,8 +2,8 @@
 
 - A commit is one statement (group_statement.py) that checks the claim (ownership.py) and has a number in the journal
   (journal.py).
-- If the connection is lost while a commit is under way, its outcome is found out and not guessed: the owner claims again, so
-  that its old session can change nothing any more. Then the highest number in the journal tells whether the commit was made.
+- If the connection is lost while a commit is under way, its outcome is found out, not guessed. The owner claims again, so
+  that its old session can change nothing any more. Then the highest number in the journal shows whether the commit was made.
   If it was not, it is sent again. So a restart of the server is a pause, not an error.
 - If that takes longer than RESOLVE_SECONDS, the outcome is unknown, and the handle is broken.
 - If the journal has fewer commits than were acknowledged, the server has lost them, as after a failover to a standby that
@@ -61,10 +61,10 @@ _ALL_DUE = (
     " FROM next WHERE fragment IS NOT NULL"
 )
 _ALL_SEGMENTS = (
-    "WITH RECURSIVE next(fragment, shelf) AS ((SELECT fragment, shelf FROM dup ORDER BY fragment, shelf LIMIT 1)"
-    " UNION ALL SELECT d.fragment, d.shelf FROM next CROSS JOIN LATERAL (SELECT fragment, shelf FROM dup"
-    " WHERE (dup.fragment, dup.shelf) > (next.fragment, next.shelf) ORDER BY fragment, shelf LIMIT 1) AS d)"
-    " SELECT fragment, shelf FROM next"
+    "WITH RECURSIVE next(fragment, segment) AS ((SELECT fragment, segment FROM dup ORDER BY fragment, segment LIMIT 1)"
+    " UNION ALL SELECT d.fragment, d.segment FROM next CROSS JOIN LATERAL (SELECT fragment, segment FROM dup"
+    " WHERE (dup.fragment, dup.segment) > (next.fragment, next.segment) ORDER BY fragment, segment LIMIT 1) AS d)"
+    " SELECT fragment, segment FROM next"
 )
 
 _log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ T = TypeVar("T")
 
 
 class LastKnown:
-    """What this process knows of a store over all its handles."""
+    """What is known of a store in this process, over all its handles."""
 
     def __init__(self) -> None:
         self.epoch = 0

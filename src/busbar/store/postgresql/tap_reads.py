@@ -59,7 +59,7 @@ _LAST_DEAD: Final = (
 
 def read_span(connection: DatabaseConnection, fragment: int, read: ReadSpan) -> None:
     statement = _BY_DEAD if read.by_dead else _BY_NUMBER
-    # One more than is wanted: whether there is one.
+    # One more than the limit shows whether there are more.
     rows = connection.fetch(
         statement, fragment, read.lanes, read.after, read.upto, read.limit + 1, read.max_bytes
     )
