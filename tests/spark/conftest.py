@@ -49,9 +49,8 @@ LONGEST_FIRST = (
 NOT_STANDALONE = {
     "test_cluster.py": "it starts a cluster of its own, in every suite",
     "test_pages.py": "the pages show sessions on this machine",
-    "test_recipes.py": "the recipes open sessions on this machine",
+    "test_recipes.py": "recipes and sample open sessions on this machine; pipeline_program.py has the sample's code",
     "test_session.py": "it is about sessions on this machine",
-    "test_sessionised.py": "the sample opens a session on this machine; pipeline_program.py runs its code on a cluster",
 }
 
 
