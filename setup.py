@@ -48,6 +48,8 @@ COMPILED = (
     "src/busbar/broker/topic_usage.py",
     "src/busbar/broker/transactions.py",
     "src/busbar/partitions/*.py",
+    "src/busbar/store/journal/changes_*.py",
+    "src/busbar/store/journal/pending.py",
     "src/busbar/gateway/amqp/connection_links.py",
     "src/busbar/gateway/amqp/connection_origin.py",
     "src/busbar/gateway/amqp/coordinator.py",

@@ -19,6 +19,8 @@ from pathlib import Path
 from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadPage
 from busbar.model.message import ACTIVE, DEAD, LANES, Record
+from busbar.store.contract import Store
+from busbar.store.journal.store import JournalStore
 from busbar.store.sqlite.store import SqliteStore
 
 CASES = ((1, 1024), (10, 1024), (100, 1024), (1000, 1024), (100, 65_536), (20, 262_144))
@@ -61,8 +63,8 @@ def raw_log(directory: Path, count: int, body: bytes) -> Iterator[Callable[[], N
 class Queue:
     """One fragment of a store, and the steps that are measured."""
 
-    def __init__(self, path: Path, count: int, body: bytes) -> None:
-        self.store = SqliteStore(path)
+    def __init__(self, store: Store, count: int, body: bytes) -> None:
+        self.store = store
         self.store.claim()
         self.count = count
         self.body = body
@@ -131,7 +133,7 @@ def main() -> None:
     arguments.add_argument("--directory", type=Path, default=None, help="where to write (a real disk)")
     given = arguments.parse_args()
     each = given.seconds / (len(CASES) * 5.5)
-    print("per commit  bytes   step              msg/s   CPU-µs/msg   time/raw log   CPU/raw log")
+    print("per commit  bytes   step                       msg/s   CPU-µs/msg   time/raw log   CPU/raw log")
     for count, size in CASES:
         with tempfile.TemporaryDirectory(dir=given.directory) as name:
             _case(Path(name), count, size, each)
@@ -142,20 +144,25 @@ def _case(directory: Path, count: int, size: int, each: float) -> None:
     for step in raw_log(directory, count, body):
         raw = measure(step, count, each)
         _line(count, size, "raw synced log", raw, raw)
-    queue = Queue(directory / "store.db", count, body)
-    for label, step in (("put", queue.put), ("put + complete", queue.cycle)):
-        _line(count, size, label, measure(step, count, each), raw)
-    queue.prepare(max(3, min(50, 5000 // count, (32 << 20) // (count * size))))
-    for label, step in (("dead-letter", queue.dead_letter), ("read a page", queue.read)):
-        if label == "read a page":
-            queue._rewind()
-        _line(count, size, label, measure(step, count, each / 2), raw)
-    queue.store.release()
+    stores: dict[str, Store] = {
+        "SQLite": SqliteStore(directory / "store.db"),
+        "journal": JournalStore(directory / "other.db"),
+    }
+    for name, store in stores.items():
+        queue = Queue(store, count, body)
+        for label, step in (("put", queue.put), ("put + complete", queue.cycle)):
+            _line(count, size, f"{name}, {label}", measure(step, count, each), raw)
+        queue.prepare(max(3, min(50, 5000 // count, (32 << 20) // (count * size))))
+        for label, step in (("dead-letter", queue.dead_letter), ("read a page", queue.read)):
+            if label == "read a page":
+                queue._rewind()
+            _line(count, size, f"{name}, {label}", measure(step, count, each / 2), raw)
+        store.release()
 
 
 def _line(count: int, size: int, label: str, cost: Cost, raw: Cost) -> None:
     times = f"{cost.wall / raw.wall:12.2f} × {cost.cpu / raw.cpu:11.2f} ×"
-    print(f"{count:10}{size:8}   {label:15}{1e6 / cost.wall:9,.0f}{cost.cpu:12.1f}   {times}", flush=True)
+    print(f"{count:10}{size:8}   {label:24}{1e6 / cost.wall:9,.0f}{cost.cpu:12.1f}   {times}", flush=True)
 
 
 if __name__ == "__main__":

@@ -145,6 +145,10 @@ class MemoryStore:
         for read in reads:
             here.read(read)
 
+    def read_all(self, jobs: Sequence[tuple[int, Sequence[Read]]]) -> None:
+        for fragment, reads in jobs:
+            self.read(fragment, reads)
+
     def next_due(self, fragment: int) -> int:
         here = self._owned().fragments.get(fragment)
         return here.due[0][0] if here and here.due else 0

@@ -11,7 +11,12 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).resolve().parent.parent
 DEEP = os.environ.get("BUSBAR_DEEP") == "1"
 
-pytest_plugins = ["tests.plugins.object_stores", "tests.plugins.results", "tests.plugins.servers"]
+pytest_plugins = [
+    "tests.plugins.object_stores",
+    "tests.plugins.postgresql",
+    "tests.plugins.results",
+    "tests.plugins.servers",
+]
 
 # No deadlines: two cores are shared with whatever else runs. A failure prints what reproduces it.
 settings.register_profile(

@@ -5,6 +5,7 @@ A new store adds its place to PLACES and passes them before it is used.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,15 @@ from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadPage
 from busbar.model.message import LANES, Overlay, Record
 from busbar.store.contract import Store
+from busbar.store.journal.store import JournalStore
+from busbar.store.postgresql.address import parse_address
+from busbar.store.postgresql.store import LastKnown, PostgresqlStore
 from busbar.store.sqlite.store import SqliteStore
 from harness.memory_store import Disk, MemoryStore
+from harness.postgresql import shared_database
 
 MANY = 1 << 40
+_schemas = itertools.count(1)
 Open = Callable[[], Store]
 """A place where a store is: each call gives a new handle on it, as a new process would have."""
 
@@ -29,7 +35,22 @@ def sqlite_place(directory: Path) -> Open:
     return lambda: SqliteStore(directory / "store.db")
 
 
-PLACES = {"memory": memory_place, "sqlite": sqlite_place}
+def journal_place(directory: Path) -> Open:
+    return lambda: JournalStore(directory / "store.db", segment_size=1 << 16)
+
+
+def postgresql_place(_: Path) -> Open:
+    address = parse_address(shared_database().url(f"store_{next(_schemas)}"), "store")
+    known = LastKnown()
+    return lambda: PostgresqlStore(address, known)
+
+
+PLACES = {
+    "memory": memory_place,
+    "sqlite": sqlite_place,
+    "journal": journal_place,
+    "postgresql": postgresql_place,
+}
 
 
 def record(

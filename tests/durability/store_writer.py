@@ -18,9 +18,12 @@ from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadIdPage, ReadPage
 from busbar.model.message import ACTIVE, DEAD, LANES, SCHEDULED, Record
 from busbar.store.contract import Store, StoreError
+from busbar.store.journal import store as journal_store
+from busbar.store.journal.store import JournalStore
 from busbar.store.sqlite import file
 from busbar.store.sqlite.store import SqliteStore
 
+SEGMENT = 1 << 16
 FRAGMENTS = (1, 2)
 EACH = 12  # messages that a commit adds to each fragment
 
@@ -131,19 +134,30 @@ def commits_in(store: Store) -> int:
     return k
 
 
+def opened(path: Path, has_journal: bool) -> SqliteStore | JournalStore:
+    """A store whose journal is moved often, so that every part of a move is interrupted."""
+    if not has_journal:
+        return SqliteStore(path)
+    journal_store.MAX_PENDING = 8_000
+    return JournalStore(path, SEGMENT)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("path", type=Path)
     arguments.add_argument("--log-limit", type=int, default=file.LOG_LIMIT)
     arguments.add_argument("--careless", action="store_true")
+    arguments.add_argument("--journal", action="store_true")
     given = arguments.parse_args()
     file.LOG_LIMIT = given.log_limit
     while True:
-        store = SqliteStore(given.path)
+        store = opened(given.path, given.journal)
         try:
             store.claim()
             if given.careless:
-                store._file.connection().execute("PRAGMA synchronous = OFF")
+                os.fdatasync = lambda fd: None  # of the journal
+                sqlite = store._sqlite if isinstance(store, JournalStore) else store
+                sqlite._file.connection().execute("PRAGMA synchronous = OFF")
             write_on(store)
         except StoreError:
             store.close()

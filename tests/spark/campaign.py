@@ -137,15 +137,6 @@ class Program:
         return self.wait()
 
 
-def run_to_the_end(start: Callable[[], Program]) -> str:
-    """What a program says that ends by itself; it is started again where Spark brought it down."""
-    while True:
-        with start() as program:
-            program.process.wait(PATIENCE)
-            if not program.fell:
-                return program.wait()
-
-
 def spark_environment(directory: Path, settings: Mapping[str, str] | None) -> dict[str, str]:
     """Where Spark's programs find small settings, and Busbar. (A SPARK_CONF_DIR would be part of their class path, for which
     there is no archive.)"""

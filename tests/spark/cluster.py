@@ -22,9 +22,7 @@ from tests.spark.campaign import PATIENCE, SPARK_DEFAULTS, Program
 from tests.spark.worker_environment import listed_packages, make_environment, pack
 
 DAEMON_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-SPARK_CLASS, SPARK_SUBMIT = (
-    str(Path(pyspark.__file__).parent / "bin" / name) for name in ("spark-class", "spark-submit")
-)
+SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,8 @@ LONGEST_FIRST = (
 NOT_STANDALONE = {
     "test_cluster.py": "it starts a cluster of its own, in every suite",
     "test_pages.py": "the pages show sessions on this machine",
+    "test_recipes.py": "recipes and sample open sessions on this machine; pipeline_program.py has the sample's code",
     "test_session.py": "it is about sessions on this machine",
-    "test_sessionised.py": "the sample opens a session on this machine; pipeline_program.py runs its code on a cluster",
-    "test_tutorial.py": "the tutorial shows sessions on this machine",
 }
 
 
@@ -78,7 +77,9 @@ class JobMaster:
 
     @classmethod
     def of(cls, running: Cluster) -> JobMaster:
-        return cls(running.address, running.environment, running.settings)
+        """A cluster whose workers may use the object store of the tests."""
+        credentials = {f"spark.executorEnv.{name}": value for name, value in CREDENTIALS.items()}
+        return cls(running.address, running.environment, {**running.settings, **credentials})
 
     def variables(self, directory: Path) -> dict[str, str]:
         """The environment of a program that gets its settings from a file in a directory."""
@@ -118,6 +119,11 @@ QUEUES: dict[str, dict[str, object]] = {
 @pytest.fixture(scope="session")
 def server_mark() -> pytest.Mark:
     return pytest.mark.server(QUEUES).mark
+
+
+def numbered(first: int, last: int) -> list[bytes]:
+    """Bodies, from the first number up to but without the last."""
+    return [f"body {number}".encode() for number in range(first, last)]
 
 
 class Namespace:
@@ -161,6 +167,10 @@ class Namespace:
         ]
         with self.factory.sender(entity) as sender:
             sender.send(messages)
+
+    def kept(self, entity: str) -> int:
+        """How many messages the taps of an entity keep."""
+        return sum(fragment.kept for tap in self.taps(entity).list() for fragment in tap.fragments)
 
     def receive(self, entity: str, count: int) -> list[bytes]:
         """Take messages out of the queue as an ordinary receiver does."""

@@ -1,8 +1,9 @@
 """A program as a user writes it: a stream of messages, copied to another queue by our sink and to Parquet by Spark's own.
 
-    copying_program.py DIRECTORY SOURCE TARGET MASTER [--available-now]
+    copying_program.py DIRECTORY SOURCE TARGET MASTER
 
-Every start has other partitions and another order of rows: a batch that is repeated does not look like its first attempt.
+It runs until it is killed. `copy` with `now` ends with what is there. Every start has other partitions and another order of
+rows: a batch that is repeated does not look like its first attempt.
 """
 
 from __future__ import annotations
@@ -11,19 +12,27 @@ import random
 import sys
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from busbar.spark import attach
+from busbar.spark import attach, detach
 from busbar.spark.session import open_session
 
 CONNECTION = {"connectionStringEnv": "BUSBAR_CONNECTION_STRING"}
 
 
-def main(directory: Path, source: str, target: str, master: str, now: bool) -> None:
-    spark = open_session("copying", master=master)
-    attach(spark, **CONNECTION)
+def copy(
+    spark: SparkSession,
+    directory: Path,
+    source: str,
+    target: str,
+    connection: dict[str, str],
+    *,
+    now: bool = False,
+) -> None:
+    listener = attach(spark, **connection)
     options = {
-        **CONNECTION,
+        **connection,
         "waitForBroker": "2m",
         "entity": source,
         "startingPosition": "earliest",
@@ -38,7 +47,7 @@ def main(directory: Path, source: str, target: str, master: str, now: bool) -> N
     to_queue = (
         copied.repartition(random.randint(1, 4), F.rand())
         .writeStream.format("busbar")
-        .options(**CONNECTION, entity=target, message="raw", waitForBroker="2m")
+        .options(**connection, entity=target, message="raw", waitForBroker="2m")
         .option("checkpointLocation", str(directory / "copied"))
         .trigger(**trigger)
     )
@@ -50,10 +59,15 @@ def main(directory: Path, source: str, target: str, master: str, now: bool) -> N
         .option("checkpointLocation", str(directory / "filed"))
         .trigger(**trigger)
     )
-    for query in [to_queue.start(), to_files.start()]:
-        query.awaitTermination()
+    if now:
+        for each in (to_queue, to_files):
+            each.start().awaitTermination()
+    else:
+        for query in [to_queue.start(), to_files.start()]:
+            query.awaitTermination()
+    detach(spark, listener)
 
 
 if __name__ == "__main__":
-    directory, source, target, master, *flags = sys.argv[1:]
-    main(Path(directory), source, target, master, bool(flags))
+    directory, source, target, master = sys.argv[1:]
+    copy(open_session("copying", master=master), Path(directory), source, target, CONNECTION)

@@ -2,8 +2,8 @@
 
     pipeline_program.py CONNECTION_FILE CHECKPOINT
 
-It takes the session as it was submitted, or the one that it is given: nothing in it knows where it runs. The code that
-follows sessions is that of samples/spark/sessions.py.
+It takes the session as it was submitted, or the one that it is given: nothing in it depends on where it runs. It registers
+the format as docs/spark-cluster.md shows. The code that follows sessions is that of samples/spark/sessions.py.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, concat_ws
 
-from busbar.jobs.launch import job_session
 from busbar.spark import attach, detach
+from tests.spark.page_program import blocks_of
 
-SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "spark" / "sessions.py"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "spark-cluster.md"
+SAMPLE = ROOT / "samples" / "spark" / "sessions.py"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -60,6 +62,9 @@ def pipeline(spark: SparkSession, connection_file: str, checkpoint: str) -> None
 
 
 if __name__ == "__main__":
-    session = job_session("pipeline", None)
-    pipeline(session, *sys.argv[1:])
-    session.stop()
+    spark = SparkSession.builder.appName("pipeline").getOrCreate()
+    for block in blocks_of(PAGE):
+        if block.language == "python":
+            exec(compile(block.text, PAGE.name, "exec"), {"spark": spark})
+    pipeline(spark, *sys.argv[1:])
+    spark.stop()

@@ -1,13 +1,14 @@
-"""Runs the recipes of docs/spark-recipes.md, which the directory has as files.
+"""Runs the recipes of docs/spark-recipes.md, which the directory has as files, and samples/spark/sessions.py.
 
     python -m tests.spark.recipes_program [--stop]
 
-With --stop all run at the same time, and each stops between its result and its settlement. A line is printed for each that
-has got there. Then the program waits to be killed.
+With --stop each stops between its result and its settlement, the sample in its second batch. A line is printed for each that
+has got there, and the next one begins. Then the program waits to be killed.
 """
 
 from __future__ import annotations
 
+import runpy
 import sys
 import threading
 import time
@@ -22,13 +23,19 @@ from busbar.client.blocking import BlockingReceiver
 from busbar.spark.session import local_session
 
 RECIPES = ("takings.py", "deliveries.py", "refunds.py")
+SAMPLE = str(Path(__file__).resolve().parents[2] / "samples" / "spark" / "sessions.py")
+SAMPLE_ARGUMENTS = ("workflows", "output", "--batch", "60")
+LATER = {"write": 1}
+"""The batch in which the function of a query stops, if it is not the first."""
 
 BatchFunction = Callable[[DataFrame, int], None]
 original = DataStreamWriter.foreachBatch
+stopped = threading.Semaphore(0)
 
 
 def wait_here(name: str) -> None:
     print(f"result of {name}", flush=True)
+    stopped.release()
     time.sleep(600)
 
 
@@ -37,7 +44,8 @@ def stopping_foreach_batch(writer: DataStreamWriter, function: BatchFunction) ->
 
     def write(rows: DataFrame, batch: int) -> None:
         function(rows, batch)
-        wait_here(function.__name__)
+        if batch >= LATER.get(function.__name__, 0):
+            wait_here(function.__name__)
 
     return original(writer, write)
 
@@ -46,20 +54,23 @@ def stopping_complete(_receiver: BlockingReceiver, _messages: Any) -> None:
     wait_here("complete")
 
 
-def run(name: str) -> None:
-    exec(compile(Path(name).read_text(), name, "exec"), {"__name__": "__main__"})
+def run(name: str, *arguments: str) -> None:
+    sys.argv = [name, *arguments]
+    runpy.run_path(name, run_name="__main__")
 
 
 def main(stops: bool) -> None:
-    local_session("recipes")  # one for all: they would start it at the same time
+    local_session("recipes")  # one for all
     if not stops:
         for name in RECIPES:  # the last one when locks have expired
             run(name)
+        run(SAMPLE, *SAMPLE_ARGUMENTS, "--available-now")  # it stops the session
         return
     DataStreamWriter.foreachBatch = stopping_foreach_batch  # type: ignore[method-assign,assignment]
     BlockingReceiver.complete = stopping_complete  # type: ignore[method-assign,assignment]
-    for name in RECIPES:
-        threading.Thread(target=run, args=(name,), daemon=True).start()
+    for command in (SAMPLE, *SAMPLE_ARGUMENTS), *((name,) for name in RECIPES):
+        threading.Thread(target=run, args=command, daemon=True).start()
+        stopped.acquire()
     time.sleep(600)
 
 

@@ -18,13 +18,9 @@ from busbar.jobs.replay import replay
 from busbar.spark.secrets import Secret
 from harness.object_store import ObjectStore
 from harness.waiting import eventually
-from tests.spark.conftest import Namespace
+from tests.spark.conftest import Namespace, numbered
 
 pytestmark = pytest.mark.timeout(600)  # a bound for what hangs: a machine that is busy takes minutes
-
-
-def numbered(first: int, last: int) -> list[bytes]:
-    return [f"body {number}".encode() for number in range(first, last)]
 
 
 def captured(
@@ -48,10 +44,6 @@ def bodies(namespace: Namespace, url: str) -> list[bytes]:
     return sorted(bytes(row.body) for row in frame.select("body").collect())
 
 
-def kept(namespace: Namespace, entity: str) -> int:
-    return sum(fragment.kept for tap in namespace.taps(entity).list() for fragment in tap.fragments)
-
-
 @pytest.mark.req("D3")
 @pytest.mark.req("D4")
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
@@ -69,7 +61,7 @@ def test_an_archive_in_a_store_goes_on_and_is_replayed(
     assert bodies(namespace, url) == sorted(numbered(0, 150))
     assert archive.dataset(url).count_rows() == 150
     # All was committed, so the broker keeps nothing any more.
-    eventually(lambda: kept(namespace, wide) == 0, seconds=60)
+    eventually(lambda: namespace.kept(wide) == 0, seconds=60)
     result = replay(url, queue, connection=Secret(file=str(namespace.secret)), session=namespace.spark)
     assert (result.found, result.sent) == (150, 150)
     replayed = sorted(bytes(row.body) for row in namespace.read(queue).select("body").collect())

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from busbar.client.blocking import connect
 from harness.serving import Busbar, config_text
 from harness.waiting import eventually
-from tests.spark.conftest import QUEUES, Collected, Namespace, run_now
+from tests.spark.conftest import QUEUES, Collected, Namespace, numbered, run_now
 
 RULES = [
     {"Name": name, "Rights": [right], "PrimaryKey": f"key of {name}", "SecondaryKey": f"other key of {name}"}
@@ -25,10 +25,6 @@ RULES = [
 ]
 
 pytestmark = pytest.mark.server(QUEUES, rules=RULES)
-
-
-def numbered(first: int, last: int) -> list[bytes]:
-    return [f"body {number}".encode() for number in range(first, last)]
 
 
 def started(frame: DataFrame, checkpoint: Path, collected: Collected) -> StreamingQuery:

@@ -21,6 +21,7 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
+from busbar.cli.main import run as busbar
 from busbar.jobs import archive
 from busbar.jobs.archive_identity import CHECKPOINTS
 from busbar.jobs.capture import CaptureFailed, Summary, capture
@@ -30,16 +31,12 @@ from busbar.spark.errors import SourceError
 from busbar.spark.secrets import Secret
 from harness.waiting import eventually
 from tests.spark.campaign import members
-from tests.spark.conftest import SOURCES, JobMaster, Namespace
+from tests.spark.conftest import SOURCES, JobMaster, Namespace, numbered
 
 pytestmark = pytest.mark.timeout(600)  # a bound for what hangs: a machine that is busy takes minutes
 PATIENCE = 280.0
 SLACK = 0.5
 """Of a machine that is busy, to notice that a process has ended."""
-
-
-def numbered(first: int, last: int) -> list[bytes]:
-    return [f"body {number}".encode() for number in range(first, last)]
 
 
 def captured(
@@ -59,10 +56,6 @@ def captured(
 
 def bodies(spark: SparkSession, directory: Path) -> list[bytes]:
     return sorted(bytes(row.body) for row in archive.read(spark, directory).select("body").collect())
-
-
-def kept(namespace: Namespace, entity: str) -> int:
-    return sum(fragment.kept for tap in namespace.taps(entity).list() for fragment in tap.fragments)
 
 
 @pytest.mark.req("D3")
@@ -104,7 +97,7 @@ def test_every_reader_sees_every_message_once(
     assert {str(row[1]) for row in rows} <= {str(day) for day in _days_around_now()}
     assert sorted(polars.scan_parquet(pattern).collect()["body"].to_list()) == sent
     # All was committed, so nothing is kept any more.
-    eventually(lambda: kept(namespace, wide) + kept(namespace, queue) == 0, seconds=PATIENCE)
+    eventually(lambda: namespace.kept(wide) + namespace.kept(queue) == 0, seconds=PATIENCE)
 
 
 def _days_around_now() -> list[object]:
@@ -142,7 +135,7 @@ def test_events_are_an_archive_of_their_own(namespace: Namespace, queue: str, tm
     assert sorted(row.sequence_number for row in rows) == list(range(1, 13))
     assert namespace.spark.read.parquet(str(events)).count() == 12
     # Of messages nobody wants more than once, nothing is kept.
-    eventually(lambda: kept(namespace, queue) == 0, seconds=PATIENCE)
+    eventually(lambda: namespace.kept(queue) == 0, seconds=PATIENCE)
 
 
 def test_dead_letters_are_captured_under_their_own_name(
@@ -238,13 +231,21 @@ def command_lines(session: int) -> str:
 
 @pytest.mark.req("D3")
 def test_the_command_goes_on_and_ends_well(
-    namespace: Namespace, queue: str, tmp_path: Path, job_master: JobMaster
+    namespace: Namespace,
+    queue: str,
+    tmp_path: Path,
+    job_master: JobMaster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     output = tmp_path / "archive"
     namespace.send(queue, numbered(0, 50))
-    with running_command(namespace, job_master, queue, "--output", str(output), "--available-now") as first:
-        said, errors = first.communicate(timeout=PATIENCE)
-    assert first.returncode == 0, errors
+    # The first one finds the session of the tests, whose workers are older than the variable of its connection string.
+    assert namespace.spark.sparkContext is not None
+    monkeypatch.setenv("BUSBAR_CONNECTION_STRING", namespace.server.connection_string)
+    first = ["capture", queue, "--output", str(output), "--master", "spark://session-of-the-tests"]
+    assert busbar([*first, "--available-now"]) == 0
+    said, errors = capsys.readouterr()
     assert said == f"{queue}: 50 captured\n"
     assert f"{queue}: batch 0, 50 in" in errors
     namespace.send(queue, numbered(50, 80))

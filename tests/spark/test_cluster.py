@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,13 +17,15 @@ import pytest
 
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, connect
-from busbar.jobs import archive, capture
+from busbar.jobs import archive
 from busbar.message.decoded import DecodedMessage
 from harness.serving import Properties, serving
 from tests.spark import pipeline_program
 from tests.spark.campaign import Program
-from tests.spark.cluster import SPARK_SUBMIT, Cluster, cluster
-from tests.spark.conftest import Namespace
+from tests.spark.cluster import Cluster, cluster
+from tests.spark.conftest import SOURCES, Namespace
+from tests.spark.page_program import blocks_of
+from tests.spark.pipeline_program import PAGE
 from tests.spark.worker_environment import listed_packages, make_environment, pack
 
 MESSAGES = 600
@@ -85,6 +89,11 @@ for options in ({"entity": "orders"}, {"entityPattern": "o*"}):
     reader = source.reader(source.schema())
     print(sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)))
 print([name for name in sys.argv[2:] if importlib.util.find_spec(name)], busbar.__file__)
+for kind, schema in (("json", "a INT"), ("avro", '"string"')):
+    try:
+        DefaultSource({"connectionStringFile": "-", "bodyFormat": kind, "bodySchema": schema, "entity": "-"}).schema()
+    except Exception as error:
+        print(error)
 """
 OF_THE_SERVER = ("aiohttp", "cryptography", "defusedxml", "lark", "msgspec", "rich", "typer", "uvloop")
 
@@ -102,7 +111,14 @@ def test_a_worker_needs_the_packages_that_the_page_lists(namespace: Namespace, t
         command, env={"PYTHONPATH": str(package)}, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n")[:3] == ["3", "3", f"[] {package}/busbar/__init__.py"]
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["3", "3", f"[] {package}/busbar/__init__.py"]
+    # A package that is missing is named.
+    assert [re.findall(r"needs the package '(\w+)'", line) for line in lines[3:]] == [
+        ["msgspec"],
+        ["fastavro"],
+    ]
+    assert {"msgspec", "fastavro"} <= set(sometimes)
 
 
 @pytest.mark.req("D7")
@@ -118,46 +134,42 @@ def test_the_program_runs_embedded(namespace: Namespace, tmp_path: Path) -> None
 @pytest.mark.req("D7")
 @pytest.mark.timeout(600)
 def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
-    """Capture and replay, which are ready to run; source, sink and sessions with state in a program of a user's."""
-    queues: dict[str, Properties] = {**Pipeline.QUEUES, "again": {"EnablePartitioning": True}}
+    """The commands of docs/spark-cluster.md: source, sink and sessions with state in a program of a user's, and capture and
+    replay, which are ready to run. Capture gets a file that every node has; replay sends the connection string with what
+    workers run."""
+    queues: dict[str, Properties] = {**Pipeline.QUEUES, "orders-again": {"EnablePartitioning": True}}
     with serving(queues) as server, connect(server.connection_string) as factory:
         secret = tmp_path / "connection"
         secret.write_text(server.connection_string)
         pipeline = Pipeline(factory, MESSAGES)
         sent = pipeline.sent
+        program, capture, replay = (block.text for block in blocks_of(PAGE) if block.language == "sh")
         with CommandLines() as watched, cluster(tmp_path, 2) as running:
-            settings = ["--properties-file", str(tmp_path / "spark.conf")]
-            submit = [
-                SPARK_SUBMIT,
-                "--master",
-                running.address,
-                *settings,
-                "--py-files",
-                str(running.package),
-            ]
-            # Once submitted, with a file that every node has; once by the command, which sends it with what workers run.
-            captured = run(
-                tmp_path,
-                running,
-                submit,
-                [capture.__file__, "orders", "--output", str(tmp_path / "archive"), "--available-now"],
-                ["--connection-file", str(secret)],
-            )
+            names = {
+                "/opt/python/bin/python": str(running.python),
+                "spark://…": running.address,
+                "/data/orders": str(tmp_path / "archive"),
+                "/etc/busbar/connection": str(secret),
+                "program.py": f"{pipeline_program.__file__} {secret} {tmp_path / 'checkpoint'}",
+            }
+            captured = run(tmp_path, running, capture, names, **ONE_EXECUTOR)
             assert f"orders: {MESSAGES} captured" in captured
             replayed = run(
                 tmp_path,
                 running,
-                [sys.executable, "-m", "busbar", "replay", str(tmp_path / "archive"), "again"],
-                ["--ids", "message", "--master", running.address, "-o", "json"],
+                f"{replay.rstrip()} -o json",
+                names,
                 BUSBAR_CONNECTION_STRING=server.connection_string,
+                **ONE_EXECUTOR,
             )
-            program = [pipeline_program.__file__, str(secret), str(tmp_path / "checkpoint")]
-            run(tmp_path, running, submit, program)
+            run(tmp_path, running, program, names)  # with an executor on each worker
         report = json.loads(replayed[replayed.index("{\n") :])
         assert (report["found"], report["sent"], report["refused"]) == (MESSAGES, MESSAGES, 0)
         rows = archive.dataset(tmp_path / "archive").to_table(["message_id", "body"]).to_pylist()
         assert len(rows) == MESSAGES and {row["message_id"]: row["body"] for row in rows} == sent
-        copies = [(str(message.message_id), message.data or b"") for message in pipeline.taken("again")]
+        copies = [
+            (str(message.message_id), message.data or b"") for message in pipeline.taken("orders-again")
+        ]
         assert len(copies) == MESSAGES and dict(copies) == sent
         pipeline.check()
     tasks = [line for line, place in watched.places.items() if place.startswith(f"{tmp_path}/worker")]
@@ -175,7 +187,13 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
         assert server.key not in log.read_text(errors="replace"), log
 
 
-def run(directory: Path, on: Cluster, *command: list[str], **environment: str) -> str:
+ONE_EXECUTOR = {"spark.cores.max": "1"}
+"""For jobs that are small: an executor is a Java of its own."""
+
+
+def run(directory: Path, on: Cluster, script: str, names: Mapping[str, str], **given: str) -> str:
+    """Run a block of the page in the directory, with the names of this cluster instead of the page's. Settings of Spark and
+    variables of the environment can be given."""
     events = directory / "events"
     events.mkdir(exist_ok=True)
     settings = {
@@ -183,9 +201,18 @@ def run(directory: Path, on: Cluster, *command: list[str], **environment: str) -
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": str(events),
+        **{name: value for name, value in given.items() if name.startswith("spark.")},
     }
-    words = [word for part in command for word in part]
-    with Program(words, directory, {**on.environment, **environment}, settings) as program:
+    for name, value in names.items():
+        script = script.replace(name, value)
+    environment = {
+        **on.environment,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{SOURCES}:{SOURCES.parent}",
+        **{name: value for name, value in given.items() if not name.startswith("spark.")},
+    }
+    command = ["bash", "-ec", f"cd {directory}\n{script}"]
+    with Program(command, directory, environment, settings) as program:
         return program.wait()
 
 

@@ -29,13 +29,15 @@ from busbar.jobs.archive import MESSAGES
 from busbar.jobs.archive_identity import DELTA, format_of
 from busbar.jobs.archive_location import ArchiveLocation
 from busbar.jobs.archive_writer import ArchiveWriter
+from busbar.jobs.capture import capture
 from busbar.jobs.delta_archive import delta_table
 from busbar.jobs.fault_points import VARIABLE
 from busbar.jobs.manifest import load
+from busbar.spark.secrets import Secret
 from harness.object_store import ObjectStore
 from harness.serving import Busbar, config_text
 from harness.waiting import eventually
-from tests.spark.campaign import DEEP, PATIENCE, Program, Traffic, Witness, content, run_to_the_end, seed_of
+from tests.spark.campaign import DEEP, PATIENCE, Program, Traffic, Witness, content, seed_of
 from tests.spark.conftest import JobMaster
 
 QUEUES = {"orders": {"EnablePartitioning": True}} | ({"invoices": {}} if DEEP else {})
@@ -101,10 +103,7 @@ def test_the_archive_is_what_was_sent(spark: SparkSession, job_master: JobMaster
             traffic.start_receivers()
             print(f"round {number}: {each}, {time.monotonic() - began:.1f} s")
         traffic.stop()
-        # The command as it is, to the end of what is there.
-        run_to_the_end(
-            lambda: start_capture(server, directory, tmp_path, job_master, "-m", "busbar", now=True)
-        )
+        capture_the_rest(server, directory, tmp_path, spark)
         witness.stop()
     finally:
         server.stop()
@@ -142,7 +141,7 @@ def test_an_archive_in_a_store_is_what_was_sent(
             traffic.start_receivers()
             print(f"round {number}: {each}")
         traffic.stop()
-        run_to_the_end(lambda: start_capture(server, url, tmp_path, job_master, "-m", "busbar", now=True))
+        capture_the_rest(server, url, tmp_path, spark)
         witness.stop()
     finally:
         server.stop()
@@ -163,18 +162,22 @@ def start_capture(
     directory: Path | str,
     base: Path,
     on: JobMaster,
-    *program: str,
-    now: bool = False,
     point: str = "",
 ) -> Program:
-    arguments = [sys.executable, *program, "capture", *QUEUES, "--output", str(directory)]
-    arguments += ["--master", on.address]
-    arguments += ["--available-now"] if now else ["--interval", "200ms"]
+    arguments = [sys.executable, EAGER, "capture", *QUEUES, "--output", str(directory)]
+    arguments += ["--master", on.address, "--interval", "200ms"]
     arguments.append("--verbose")  # what `Program.fell` looks for is in the log of Spark
     environment = {"BUSBAR_CONNECTION_STRING": server.connection_string} | (
         {VARIABLE: point} if point else {}
     )
     return Program(arguments, base, {**environment, **on.environment}, on.settings)
+
+
+def capture_the_rest(server: Busbar, directory: Path | str, base: Path, spark: SparkSession) -> None:
+    """Capture to the end of what is there, in a Java that runs."""
+    secret = base / "connection"
+    secret.write_text(server.connection_string)
+    capture(tuple(QUEUES), directory, connection=Secret(file=str(secret)), available_now=True, session=spark)
 
 
 def commits_of(directory: Path | str) -> int:
@@ -191,7 +194,7 @@ def run_until_killed(
     """Whether it was; if not, it fell before, see `Program.fell`."""
     before = commits_of(directory)
     point = f"{each.point}:{each.passes + 1}" if each.point else ""
-    with start_capture(server, directory, base, on, EAGER, point=point) as program:
+    with start_capture(server, directory, base, on, point) as program:
 
         def commits() -> bool:
             assert program.running or each.point or program.fell, program.said
@@ -220,7 +223,7 @@ def kill_early(
     chance: random.Random,
 ) -> None:
     """At any time of a life that lasts as long as others did."""
-    with start_capture(server, directory, base, on, EAGER):
+    with start_capture(server, directory, base, on):
         time.sleep(life * chance.random())
         if each.broker:
             server.kill()

@@ -19,8 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from harness.serving import Busbar, config_text
 from harness.waiting import eventually
-from tests.spark.campaign import DEEP, PATIENCE, Content, Program, Traffic, content, run_to_the_end, seed_of
+from tests.spark.campaign import DEEP, PATIENCE, Content, Program, Traffic, content, seed_of
 from tests.spark.conftest import JobMaster
+from tests.spark.copying_program import copy
 
 SOURCE, TARGET = "orders", "copies"
 ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (80 if DEEP else 2))
@@ -49,11 +50,11 @@ def test_all_that_was_sent_is_copied_once(spark: SparkSession, job_master: JobMa
             traffic.start_receivers()
             print(f"round {number}: {amid=} {broker=}, {time.monotonic() - began:.1f} s")
         traffic.stop()
-        run_to_the_end(lambda: start(server, tmp_path, job_master, "--available-now"))
         secret = tmp_path / "connection"
         secret.write_text(server.connection_string)
-        options = {"connectionStringFile": str(secret), "entity": TARGET}
-        copies = rows(spark.read.format("busbar").options(**options).load())
+        connection = {"connectionStringFile": str(secret)}
+        copy(spark, tmp_path, SOURCE, TARGET, connection, now=True)  # in a Java that runs
+        copies = rows(spark.read.format("busbar").options(**connection, entity=TARGET).load())
         files = rows(spark.read.parquet(str(tmp_path / "files")))
     finally:
         server.stop()
@@ -65,9 +66,9 @@ def test_all_that_was_sent_is_copied_once(spark: SparkSession, job_master: JobMa
     print(f"{expected.total()} messages")
 
 
-def start(server: Busbar, directory: Path, on: JobMaster, *arguments: str) -> Program:
+def start(server: Busbar, directory: Path, on: JobMaster) -> Program:
     environment = {"BUSBAR_CONNECTION_STRING": server.connection_string, **on.environment}
-    command = [sys.executable, PROGRAM, str(directory), SOURCE, TARGET, on.address, *arguments]
+    command = [sys.executable, PROGRAM, str(directory), SOURCE, TARGET, on.address]
     settings = {**on.settings, **worker_variables(environment)}
     return Program(command, directory, environment, settings)
 

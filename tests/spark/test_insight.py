@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from busbar.cli.main import run as busbar
 from busbar.client import OutgoingMessage, Received, encode
 from busbar.client.blocking import BlockingReceiver
-from busbar.jobs import insight_sources
+from busbar.jobs import archive, insight_sources
 from busbar.jobs.capture import capture
 from busbar.jobs.insight import Clients, EntitySettings, insight, render
 from busbar.jobs.insight_figures import Backlog, EntityReport
+from busbar.jobs.intervals import ValueRefused
 from busbar.spark.secrets import Secret
 from harness.waiting import eventually
 from tests.spark.conftest import Namespace
@@ -215,7 +217,7 @@ def test_fragments_that_cannot_be_reached_are_named(
 def test_archives_tell_the_same(namespace: Namespace, tmp_path: Path) -> None:
     messages, events = tmp_path / "messages", tmp_path / "events"
 
-    def archive(stop: threading.Event) -> None:
+    def captured(stop: threading.Event) -> None:
         capture(
             ["archived"],
             messages,
@@ -229,9 +231,9 @@ def test_archives_tell_the_same(namespace: Namespace, tmp_path: Path) -> None:
 
     over = threading.Event()
     over.set()
-    archive(over)  # makes its taps, and no more
+    captured(over)  # makes its taps, and no more
     trade(namespace, "archived")
-    archive(threading.Event())
+    captured(threading.Event())
     report = insight(archives=[messages, events], session=namespace.spark)
     (archived,) = report.entities
     figures = archived.figures
@@ -242,6 +244,43 @@ def test_archives_tell_the_same(namespace: Namespace, tmp_path: Path) -> None:
     assert (figures.fates.states, figures.counts, figures.waiting) == (None, None, 0)
     (fragment,) = figures.coverage.fragments
     assert (fragment.after, fragment.upto, fragment.event_after, fragment.event_upto) == (0, 300, 0, 330)
+    check_selection(namespace, messages, events)
+
+
+def check_selection(namespace: Namespace, messages: Path, events: Path) -> None:
+    """A report on the messages with one key that came in the second half of `trade`. It has all their events."""
+    rows = {row["message_id"]: row for row in archive.dataset(messages).to_table().to_pylist()}
+    since = rows["order 90"]["enqueued_time"]
+    numbers = {
+        row["sequence_number"]
+        for row in rows.values()
+        if row["partition_key"] == "hot" and row["enqueued_time"] >= since
+    }
+    assert len(numbers) == 140
+    outcomes = Counter(
+        row["outcome"]
+        for row in archive.dataset(events).to_table().to_pylist()
+        if row["sequence_number"] in numbers
+    )
+    report = insight(
+        archives=[messages, events],
+        where="partition_key = 'hot'",
+        since=since.isoformat(),
+        session=namespace.spark,
+    )
+    (selected,) = report.entities
+    figures = selected.figures
+    assert (figures.sent.count, figures.sent.first_time) == (140, int(since.timestamp() * 1000))
+    assert figures.outcomes == outcomes and outcomes["abandoned"] > 0
+    assert (figures.fates.ended, figures.fates.waiting, figures.fates.unknown) == (140, 0, 0)
+    assert figures.latency is not None and figures.latency.count == outcomes["completed"]
+    first, *_others = selected.advice.findings
+    assert first.text.endswith(
+        "with partition_key = 'hot', and on their events. Shares are not judged, and rates and "
+        "advice are those of this part."
+    )
+    with pytest.raises(ValueRefused, match=r"the condition \(--where\) cannot be understood: .*nothing"):
+        insight(archives=[messages, events], where="nothing = 1", session=namespace.spark)
 
 
 @pytest.mark.req("D6")
@@ -257,12 +296,13 @@ def test_the_command_watches_and_leaves_nothing_behind(
 
     def trade_while_it_watches() -> None:
         eventually(lambda: namespace.taps("watched").list() != (), seconds=60)
-        namespace.send("watched", [b"%d" % number for number in range(40)])
-        namespace.receive("watched", 40)
+        namespace.send("watched", [b"%d" % number for number in range(41)])
+        namespace.receive("watched", 41)
 
     trading = threading.Thread(target=trade_while_it_watches)
     trading.start()
     command = ["insight", "watched", "--watch", "3s", "--receivers", "1"]
+    command += ["--where", "cast(body AS string) <> '40'"]
     # The workers of this session are older than the variable: they get the string as those of a cluster do.
     command += ["--master", "spark://session-of-the-tests"]
     code = busbar([*command, "-o", "json", "--report", str(tmp_path / "report.html")])
@@ -272,6 +312,7 @@ def test_the_command_watches_and_leaves_nothing_behind(
     assert said.startswith("watching for 3 s …\n")
     (entity,) = json.loads(printed)["entities"]
     assert (entity["figures"]["sent"]["count"], entity["figures"]["done"]["count"]) == (40, 40)
+    assert entity["figures"]["coverage"]["condition"] == "cast(body AS string) <> '40'"
     settings = {each["name"]: each for each in entity["advice"]["settings"]}
     assert settings["EnableBatchedOperations"]["value"] == "false", "few messages: latency counts"
     assert "locks of 30 s" in settings["prefetch"]["why"]
@@ -291,3 +332,11 @@ def test_what_the_command_cannot_do(
     assert run() == (2, "busbar: which entity? Name one, or an archive with --archive.\n")
     code, said = run("nowhere")
     assert code == 3 and "nowhere" in said and "Traceback" not in said
+    for arguments, reason in (
+        (["--from", "2026-01-31", "--to", "2026-01-31"], "is not behind the beginning"),
+        (["--to", "noon"], "is 'noon'; it is a time like 2026-01-31"),
+        (["--advance", "--where", "fragment = 0"], "does not advance the tap"),
+        (["--watch", "1s", "--from", "2026-01-31"], "what is watched comes from now on"),
+    ):
+        code, said = run("quiet", *arguments)
+        assert code == 2 and reason in said and said.count("\n") == 1

@@ -1,5 +1,6 @@
 """The pages on the pipeline as they stand: their commands and programs run one after the other, on a server as
-`busbar serve --dev` starts it. Blocks that are indented are not run: they need a cluster.
+`busbar serve --dev` starts it. Blocks that are indented are not run: they need a cluster. test_cluster.py runs those of
+spark-cluster.md.
 
 One program reads all pages (page_program.py), and each test looks at what one part of it printed or wrote.
 """

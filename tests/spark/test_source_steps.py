@@ -8,12 +8,8 @@ import pytest
 
 from busbar.spark.errors import OptionError, SourceError
 from harness.waiting import eventually
-from tests.spark.conftest import Namespace
+from tests.spark.conftest import Namespace, numbered
 from tests.spark.stepping import Checkpoint, Stepper
-
-
-def numbered(first: int, last: int) -> list[bytes]:
-    return [f"body {number}".encode() for number in range(first, last)]
 
 
 def bodies(rows: list[dict[str, Any]]) -> list[bytes]:

@@ -16,11 +16,7 @@ from busbar.spark import attach, detach
 from busbar.spark.listener import committed_offsets
 from harness.serving import Busbar, config_text
 from harness.waiting import eventually
-from tests.spark.conftest import Collected, Namespace, run_now
-
-
-def numbered(first: int, last: int) -> list[bytes]:
-    return [f"body {number}".encode() for number in range(first, last)]
+from tests.spark.conftest import Collected, Namespace, numbered, run_now
 
 
 @pytest.mark.req("D1")

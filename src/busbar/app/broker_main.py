@@ -23,6 +23,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from busbar.app.certificates import TlsFiles, server_context
+from busbar.app.store_places import StorePlaces
 from busbar.app.system import loop_factory, nonce_source, raise_descriptor_limit
 from busbar.broker.store_host import LocalStoreHost
 from busbar.clock import wall_clock
@@ -33,7 +34,6 @@ from busbar.cluster.node_settings import NodeSettings
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
 from busbar.rules.selection import RuleCompiler
-from busbar.store.sqlite.directory import SqliteLocation
 
 
 async def _open_gateway(name: str, settings: NodeSettings, port: ClusterBroker) -> Gateway:
@@ -51,7 +51,7 @@ async def _run(name: str, directory: Path, descriptor: int, fd_socket: int, pati
     ended = asyncio.Event()
 
     def make_host(name: str, emit: Emit, fenced: Callable[[], None]) -> LocalStoreHost:
-        place = SqliteLocation(directory, name)
+        place = StorePlaces(directory).at(name)
         return LocalStoreHost(
             name, place.open, loop, wall_clock, nonces, emit, fenced, place.place, patience, rules
         )

@@ -15,7 +15,7 @@ import secrets
 import time
 from pathlib import Path
 
-from busbar.app.private_files import UnsafeFiles, check_private, write_file
+from busbar.app.private_files import STORES_FILE, UnsafeFiles, check_private, write_file
 from busbar.store.durable_names import make_directory
 from busbar.store.sqlite.catalogue import catalogue_in
 from busbar.store.sqlite.directory import stores_in
@@ -86,7 +86,8 @@ class DataDirectory:
     @property
     def is_new(self) -> bool:
         """Whether no catalogue and no store has been created here yet."""
-        return not stores_in(self.path) and not catalogue_in(self.path).exists()
+        known = (catalogue_in(self.path), self.path / STORES_FILE)
+        return not stores_in(self.path) and not any(file.exists() for file in known)
 
     def key(self) -> str:
         """The namespace's own key: created on the first start, readable by its owner only."""

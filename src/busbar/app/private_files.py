@@ -23,8 +23,10 @@ from pathlib import Path
 from busbar.store.durable_names import move
 
 PRIVATE, PUBLIC = 0o600, 0o644
-SECRET_NAMES = ("sas.key", "endpoint.json", "tls/*key.pem", "store-*.db*")
-"""Patterns in a data directory. A store has messages, and the keys of entities' rules."""
+STORES_FILE = "stores.json"
+SECRET_NAMES = ("sas.key", "endpoint.json", STORES_FILE, "tls/*key.pem", "store-*.db*")
+"""Patterns in a data directory. A store has messages, and the keys of entities' rules. The addresses of stores may have
+passwords."""
 NOT_SECRET = (".lock", ".reserve")
 SHOWN = 3
 

@@ -37,6 +37,7 @@ from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_c
 from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import RunningEndpoint, remove_endpoint, write_endpoint
 from busbar.app.provisioning import provision
+from busbar.app.store_places import StorePlaces, WantedStores
 from busbar.app.system import nonce_source, raise_descriptor_limit
 from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.move_runner import MoveRunner
@@ -63,7 +64,6 @@ from busbar.model.sas import SasRule
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import StoreError
 from busbar.store.sqlite.catalogue import catalogue_in
-from busbar.store.sqlite.directory import DEFAULT_STORES, SqliteLocation, store_names, stores_in
 
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
 DEV_KEY = "SAS_KEY_VALUE"  # the emulator's well-known key, which is no secret
@@ -98,8 +98,8 @@ class ServeConfig:
     """Names for the generated certificate, beside those of this machine."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    stores: int = DEFAULT_STORES
-    """At least so many; those that are there are all used."""
+    stores: WantedStores = field(default_factory=WantedStores)
+    """At least these; those that are there are all used."""
     brokers: int = 1
     """More than one: so many processes of their own have the stores."""
 
@@ -292,7 +292,9 @@ async def _broker(
 ) -> AsyncIterator[_Broker]:
     """The fragments of all stores, from their opening to their closing."""
     port = LocalBroker()
-    found, wanted = stores_in(directory.path), store_names(config.stores)
+    places = StorePlaces(directory.path)
+    wanted = places.add(config.stores)
+    found = await asyncio.to_thread(places.names)
     brokers = min(config.brokers, len({*found, *wanted}))  # one without a store would have nothing to do
     members = CataloguePublisher(port)
     processes = _supervisor(brokers, directory, namespace.limits, members) if brokers > 1 else None
@@ -306,11 +308,11 @@ async def _broker(
         loop = asyncio.get_running_loop()
         moves = MoveRunner(port, loop, wall_clock, lambda fragment: stores.routes.sink_of(fragment))
         port.report_transfers = moves.transfers
-        make_host = _local_hosts(directory, namespace.limits, port, fenced, moves.on_store_open)
+        make_host = _local_hosts(places, namespace.limits, port, fenced, moves.on_store_open)
     else:
         port.report_transfers = processes.transfers
         port.inspect_remote = members.inspect
-        make_host = _remote_hosts(processes, directory, port, fenced)
+        make_host = _remote_hosts(processes, places, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
     home = CatalogueHome(
         catalogue_in(directory.path),
@@ -363,13 +365,13 @@ def _supervisor(
 
 
 def _remote_hosts(
-    processes: BrokerSupervisor, directory: DataDirectory, port: LocalBroker, fenced: Callable[[], None]
+    processes: BrokerSupervisor, places: StorePlaces, port: LocalBroker, fenced: Callable[[], None]
 ) -> Callable[[str], StoreHost]:
     """Makes the host of a store that a broker process has."""
     loop = asyncio.get_running_loop()
 
     def make_host(name: str) -> StoreHost:
-        place = SqliteLocation(directory.path, name)
+        place = places.at(name)
         owner = processes.owner(name)
         host = RemoteStoreHost(name, owner.name, loop, wall_clock, port.dispatch, fenced, place.place)
         owner.assign_store(host)
@@ -379,7 +381,7 @@ def _remote_hosts(
 
 
 def _local_hosts(
-    directory: DataDirectory,
+    places: StorePlaces,
     limits: Limits,
     port: LocalBroker,
     fenced: Callable[[], None],
@@ -390,7 +392,7 @@ def _local_hosts(
     nonces, rules = nonce_source(), RuleCompiler(uuid4)
 
     def make_host(name: str) -> StoreHost:
-        place = SqliteLocation(directory.path, name)
+        place = places.at(name)
         host = LocalStoreHost(
             name,
             place.open,

@@ -11,6 +11,7 @@ import itertools
 from pathlib import Path
 
 from busbar.app.data_directory import DataDirectory
+from busbar.app.store_places import StorePlaces
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.home import CatalogueHome
@@ -20,7 +21,6 @@ from busbar.clock import wall_clock
 from busbar.model.api import StoreView
 from busbar.model.limits import Limits
 from busbar.store.sqlite.catalogue import catalogue_in
-from busbar.store.sqlite.directory import SqliteLocation, stores_in
 
 
 async def reset_store(data: Path, name: str) -> StoreView:
@@ -38,13 +38,15 @@ async def _reset(path: Path, name: str) -> StoreView:
     loop = asyncio.get_running_loop()
     nonces = itertools.count(1)
 
+    places = StorePlaces(path)
+
     def make_host(name: str) -> LocalStoreHost:
-        place = SqliteLocation(path, name)
+        place = places.at(name)
         return LocalStoreHost(
             name, place.open, loop, wall_clock, lambda: next(nonces), port.dispatch, place=place.place
         )
 
-    stores = StoreSet([make_host(name) for name in stores_in(path)], make_host)
+    stores = StoreSet([make_host(name) for name in await asyncio.to_thread(places.names)], make_host)
     stores.needs_one = False
     catalogue = Catalogue(stores, CatalogueHome(catalogue_in(path), loop), Limits())
     port.serve(stores, catalogue)

@@ -27,8 +27,8 @@ class Job:
     def run(self, store: Store) -> None:
         if self.batches:
             store.commit(self.batches)
-        for fragment, wanted in self.reads:
-            store.read(fragment, wanted)
+        if self.reads:
+            store.read_all(self.reads)
 
 
 @final

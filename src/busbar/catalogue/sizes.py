@@ -1,4 +1,4 @@
-"""The sizes of the stores on their disks, for people.
+"""The sizes of the stores on their disks, and the state of their places, for people.
 
 To read a size touches the disk, which may not answer. So each store is asked on a thread of its own, and its
 answer is awaited for PATIENCE at most. A store that has not answered yet is not asked again. Its size is then the last one
@@ -20,6 +20,8 @@ PATIENCE = 1.0
 class Sizes:
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
+        self.status: dict[str, str] = {}
+        """The last known state of the places, by the names of the stores."""
         self._asked: dict[str, asyncio.Future[None]] = {}
 
     async def of(self, places: Mapping[str, StoreLocation | None]) -> dict[str, int]:
@@ -36,15 +38,16 @@ class Sizes:
         loop = asyncio.get_running_loop()
         answered = self._asked[name] = loop.create_future()
 
-        def told(size: int) -> None:
+        def told(size: int, status: str) -> None:
             self._known[name] = size
+            self.status[name] = status
             if not answered.done():
                 answered.set_result(None)
 
         def ask() -> None:
-            size = place.size()
+            size, status = place.size(), place.status()
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(told, size)
+                loop.call_soon_threadsafe(told, size, status)
 
         threading.Thread(target=ask, name=f"busbar-size-{name}", daemon=True).start()
         return answered

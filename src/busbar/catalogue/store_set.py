@@ -181,6 +181,7 @@ class StoreSet:
             lost_messages=loss.messages if loss is not None else 0,
             lost_size=loss.size if loss is not None else 0,
             broker=host.broker,
+            status=self._sizes.status.get(host.name, ""),
         )
 
     async def change(self, name: str, to: str) -> StoreView:

@@ -13,14 +13,14 @@ from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.job_run import Verbose, Wait, running_job, seconds_of
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json
-from busbar.cli.replay import Master, connection_for
+from busbar.cli.replay import Condition, Master, Since, Until, connection_for
 from busbar.model.names import parent_and_name, without_dead_letters
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from busbar.jobs.insight import EntitySettings
-    from busbar.jobs.insight_figures import EntityReport
+    from busbar.jobs.insight_figures import EntityReport, Report
 
 
 class Goal(StrEnum):
@@ -64,7 +64,7 @@ def add_insight_command(app: typer.Typer) -> None:
             "busbar insight orders",
             "busbar insight orders invoices --watch 5m --report week.html",
             "busbar insight orders --receivers 3 --goal latency -o json",
-            "busbar insight --archive /data/orders --archive /data/orders-events",
+            "busbar insight --archive /data/orders --archive /data/orders-events --from 2026-01-31T12:00Z",
         ),
     )(insight)
 
@@ -77,6 +77,9 @@ def insight(
     tap: Tap = "insight",
     watch: Watch = None,
     advance: Advance = False,
+    condition: Condition = "",
+    since: Since = "",
+    until: Until = "",
     senders: Senders = None,
     receivers: Receivers = None,
     subscriptions: Subscriptions = None,
@@ -91,12 +94,10 @@ def insight(
     """Report on throughput, latency, skew, hot keys, dead letters and duplicates, with advice on settings.
 
     What a tap with events has recorded is looked at. The first call makes it; `--watch 1m` needs none. ENTITY is a queue,
-    TOPIC/Subscriptions/NAME, or one of these with /$DeadLetterQueue.
+    TOPIC/Subscriptions/NAME, or one of these with /$DeadLetterQueue. --from, --to and --where select messages, with all
+    their events. A TIME is 2026-01-31 or 2026-01-31T12:00:00Z.
     """
-    if not entities and not archive:
-        raise CommandFailure("which entity? Name one, or an archive with --archive.", ExitCode.USAGE)
-    if archive and (watch is not None or advance):
-        raise CommandFailure("--watch and --advance are for entities, not for archives.", ExitCode.USAGE)
+    _check(entities, archive, is_live=watch is not None or advance)
     seconds = None if watch is None else seconds_of("--watch", watch)
     patience = seconds_of("--wait", wait)
     with running_job("insight", verbose=verbose) as job:
@@ -115,6 +116,9 @@ def insight(
             tap=tap,
             watch=seconds,
             advance=advance,
+            where=condition,
+            since=since,
+            until=until,
             clients=Clients(senders, receivers, subscriptions, goal.value if goal else ""),
             settings=None if archive else lambda: _settings(entities or [], where),
             master=master,
@@ -123,10 +127,21 @@ def insight(
         )
         if path is not None:
             write_report(path, render(made), overwrite=overwrite)
+    _print_report(made, path, output)
+
+
+def _check(entities: list[str] | None, archives: list[str] | None, *, is_live: bool) -> None:
+    if not entities and not archives:
+        raise CommandFailure("which entity? Name one, or an archive with --archive.", ExitCode.USAGE)
+    if archives and is_live:
+        raise CommandFailure("--watch and --advance are for entities, not for archives.", ExitCode.USAGE)
+
+
+def _print_report(report: Report, path: Path | None, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
-        print_json(made.to_json())
+        print_json(report.to_json())
         return
-    print_details(_summary(each) for each in made.entities)
+    print_details(_summary(each) for each in report.entities)
     if path is not None:
         print(f"\n{path} has the whole report.")
 

@@ -86,9 +86,14 @@ Key = Annotated[
     str | None, typer.Option(metavar="K", help="The key; without it, one is made and kept in DIR.")
 ]
 Stores = Annotated[
-    int,
-    typer.Option(min=1, max=64, metavar="N", help="Messaging stores in DIR; more may be added later."),
+    list[str] | None,
+    typer.Option(
+        metavar="N|URL",
+        help="Messaging stores: how many in DIR, or addresses of PostgreSQL databases; more may be added later.",
+        show_default="4",
+    ),
 ]
+MoreStores = Annotated[list[str] | None, typer.Argument(metavar="URL", hidden=True)]
 Brokers = Annotated[
     int,
     typer.Option(
@@ -111,12 +116,13 @@ def serve(
     tls_key: TlsKey = None,
     key_name: KeyName = "RootManageSharedAccessKey",
     key: Key = None,
-    stores: Stores = 4,
+    stores: Stores = None,
+    more_stores: MoreStores = None,
     brokers: Brokers = 1,
     dev: Dev = False,
 ) -> None:
     """Serve a namespace until Ctrl-C. The line that starts with "ready " has the connection string."""
-    from busbar.cli.serve import ServeConfig, run
+    from busbar.cli.serve import ServeConfig, parse_stores, run
 
     sys.exit(
         run(
@@ -133,7 +139,7 @@ def serve(
                 tls_names=tuple(tls_name or ()),
                 tls_cert=tls_cert,
                 tls_key=tls_key,
-                stores=stores,
+                stores=parse_stores([*(stores or ()), *(more_stores or ())]),
                 brokers=brokers,
             )
         )

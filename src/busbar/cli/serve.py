@@ -19,9 +19,10 @@ from pathlib import Path
 from busbar.app.config import ConfigError
 from busbar.app.data_directory import DataDirectoryError
 from busbar.app.server import ServeConfig, ServeError, serve
+from busbar.app.store_places import parse_stores
 from busbar.app.system import loop_factory
 
-__all__ = ["ServeConfig", "run"]
+__all__ = ["ServeConfig", "parse_stores", "run"]
 
 _NEXT = """\
 Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servicebus{before}):

@@ -260,6 +260,8 @@ def _print(found: list[View], output: OutputFormat) -> None:
     for view in found:
         if view["reason"]:
             print(f"{view['name']} is unavailable since {_time(view['since'])}: {view['reason']}")
+        if view.get("status"):
+            print(f"{view['name']}: {view['status']}")
         if view["lostAt"]:
             lost = (
                 f"{view['lostMessages']} messages ({size_text(view['lostSize'])}) were lost with the old one"

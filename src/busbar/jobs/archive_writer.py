@@ -11,8 +11,6 @@ The first two have a manifest (manifest.py), which decides what belongs to the a
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -25,6 +23,7 @@ from busbar.jobs.archive_location import ArchiveError, ArchiveLocation
 from busbar.jobs.fault_points import reached
 from busbar.jobs.manifest import ArchivedFile, BatchMark, Commit, Contents, Manifest
 from busbar.jobs.staged_files import StagedFile, Staging
+from busbar.jobs.temporary_checkpoints import TemporaryCheckpoints
 
 GRACE_SECONDS = 3600.0
 
@@ -36,7 +35,7 @@ class ArchiveWriter(ABC):
         self.location = location
         self.identity = identity
         self._turn = threading.RLock()
-        self._checkpoints: Path | None = None
+        self._checkpoints: TemporaryCheckpoints | None = None
 
     @classmethod
     def open(
@@ -69,13 +68,13 @@ class ArchiveWriter(ABC):
 
     def close(self) -> None:
         if self._checkpoints is not None:
-            shutil.rmtree(self._checkpoints, ignore_errors=True)
+            self._checkpoints.remove()
 
     def checkpoint_of(self, tap: str) -> Path:
         """The place of the checkpoint of a query. It lives as long as this writer, because the archive has its progress."""
         if self._checkpoints is None:
-            self._checkpoints = Path(tempfile.mkdtemp(prefix="busbar-capture-"))
-        return self._checkpoints / tap
+            self._checkpoints = TemporaryCheckpoints()
+        return self._checkpoints.path / tap
 
     @abstractmethod
     def progress(self, entity: str, incarnation: str, fragments: int) -> Mapping[int, int] | None:

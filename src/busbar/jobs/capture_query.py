@@ -33,8 +33,8 @@ from busbar.jobs.manifest import BatchMark
 from busbar.jobs.parquet_files import RESULT_COLUMNS, write_task
 from busbar.jobs.progress import BatchProgress
 from busbar.jobs.staged_files import StagedFile
-from busbar.model.names import without_dead_letters
 from busbar.spark.connection import client_errors, client_of_process, log
+from busbar.spark.entity_names import entity_of, label_of
 from busbar.spark.listener import committed_offsets
 from busbar.spark.offsets import Offset, parse
 from busbar.spark.options import SourceOptions
@@ -43,7 +43,6 @@ from busbar.spark.stream_tap import StreamTap
 
 MOST_MESSAGES = 200_000
 """Messages of a batch, unless maxMessagesPerTrigger is set: this bounds what is repeated after a crash."""
-DEAD_LETTERS = "/$deadletterqueue"
 COMMIT_SECONDS = 5.0
 BEGIN_SECONDS = 60.0
 ATTEMPTS = 3
@@ -64,7 +63,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        return self.entity + (DEAD_LETTERS if self.sub_queue else "")
+        return label_of(self.entity, self.sub_queue)
 
     @property
     def label(self) -> str:
@@ -73,8 +72,7 @@ class Source:
 
 def source_of(text: str, stream: str) -> Source:
     """Parse an entity as users write it."""
-    entity, dead_letters = without_dead_letters(text.strip("/"))
-    return Source(entity, "deadletter" if dead_letters else "", stream)
+    return Source(*entity_of(text.strip("/")), stream)
 
 
 class CaptureQuery:

@@ -27,6 +27,11 @@ class JobError(Exception):
     kind: JobFailureKind | None = None
     """None: the condition in the text decides."""
 
+    def __init__(self, text: str, kind: JobFailureKind | None = None) -> None:
+        super().__init__(text)
+        if kind is not None:
+            self.kind = kind
+
 
 KINDS: Final = {
     "BUSBAR_OPTION": JobFailureKind.USAGE,

@@ -19,6 +19,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -27,6 +28,7 @@ from busbar.client.advice import GOALS
 from busbar.jobs import insight_sources as sources
 from busbar.jobs.failure_text import JobError, JobFailureKind
 from busbar.jobs.insight_advice import Clients, EntitySettings, advise_all
+from busbar.jobs.insight_archives import archived_history
 from busbar.jobs.insight_figures import EntityFigures, Report
 from busbar.jobs.insight_html import render
 from busbar.jobs.insight_measures import measure
@@ -39,7 +41,9 @@ from busbar.jobs.launch import (
     reach_broker,
     session_of,
 )
+from busbar.jobs.message_selection import MessageSelection
 from busbar.jobs.report_files import report_path, write_report
+from busbar.jobs.time_span import TimeSpan
 from busbar.spark.secrets import Secret
 
 __all__ = ["Clients", "EntitySettings", "Report", "insight", "main", "render"]
@@ -63,6 +67,9 @@ def insight(
     tap: str = "insight",
     watch: float | None = None,
     advance: bool = False,
+    where: str = "",
+    since: str = "",
+    until: str = "",
     clients: Clients | None = None,
     settings: Mapping[str, EntitySettings] | Callable[[], Mapping[str, EntitySettings]] | None = None,
     session: SparkSession | None = None,
@@ -73,14 +80,16 @@ def insight(
     """Report on entities of a namespace, or on those of archives (all of them, unless some are named).
 
     `watch`: measure the next so many seconds, with taps that are deleted afterwards. `advance`: the next report begins where
-    this one ends. `clients` and `settings` are what the figures do not contain (insight_advice.py). If `settings` is a
-    function, it is called when the broker answers. `wait`: how many seconds the broker may be unreachable before the job
-    begins. Raises InsightError, and what the client and Spark raise.
+    this one ends. `where`, `since` and `until` select messages, as those of a replay do. `clients` and `settings` are what
+    the figures do not contain (insight_advice.py). If `settings` is a function, it is called when the broker answers.
+    `wait`: how many seconds the broker may be unreachable before the job begins. Raises InsightError, ValueRefused, and what
+    the client and Spark raise.
     """
     if archives and (connection is not None or watch is not None or advance):
         raise InsightError(
             "An archive is not a namespace: it needs no connection, and has nothing to watch or advance."
         )
+    selection = _selection(where, since, until, watch, advance)
     names = list(dict.fromkeys(entity.strip("/") for entity in entities))
     if not archives and not names:
         raise InsightError("Insight needs the name of an entity.")
@@ -89,67 +98,78 @@ def insight(
     known = settings() if callable(settings) else settings or {}
     if archives:
         with session_of(session, NAME, master, on_progress) as spark:
-            figures = _of_archives(spark, [str(each) for each in archives], names, on_progress)
-    elif watch is None:
-        figures = _of_taps(connection_of(connection), names, tap, advance, session, master, on_progress)
+            figures = _of_archives(spark, [str(each) for each in archives], names, selection, on_progress)
     else:
-        figures = _watch(connection_of(connection), names, watch, session, master, on_progress)
+        tapping = _Tapping(connection_of(connection), names, selection, session, master, on_progress)
+        figures = tapping.recorded(tap, advance=advance) if watch is None else tapping.watched(watch)
     reports = advise_all(figures, clients or Clients(), known)
     return Report(int(time.time() * 1000), reports)
 
 
+def _selection(where: str, since: str, until: str, watch: float | None, advance: bool) -> MessageSelection:
+    selection = MessageSelection(TimeSpan.parse(since, until), where)
+    if advance and selection.is_limited:
+        raise InsightError(
+            "A report on a selection does not advance the tap: the next one would lack the rest."
+        )
+    if watch is not None and selection.span.is_limited:
+        raise InsightError("The times are those of records; what is watched comes from now on.")
+    return selection
+
+
 def _of_archives(
-    spark: SparkSession, archives: Sequence[str], names: Sequence[str], on_progress: Progress
+    spark: SparkSession,
+    archives: Sequence[str],
+    names: Sequence[str],
+    selection: MessageSelection,
+    on_progress: Progress,
 ) -> list[EntityFigures]:
     on_progress("measuring")
     with described(spark, f"busbar insight: {', '.join(str(each) for each in archives)}"):
-        history, subjects = sources.archived_history(spark, archives, names)
-        return measure(subjects, history)
+        history, subjects = archived_history(spark, archives, names, selection)
+        return measure([sources.limited(each, selection) for each in subjects], history)
 
 
-def _of_taps(
-    connection: Secret,
-    names: Sequence[str],
-    tap: str,
-    advance: bool,
-    session: SparkSession | None,
-    master: str | None,
-    on_progress: Progress,
-) -> list[EntityFigures]:
-    """Choose the spans of taps before Spark starts: problems with them are reported at once, and missing taps
-    are created."""
-    tapped = [sources.look(connection, name, tap) for name in names]
-    with (
-        session_of(session, NAME, master, on_progress) as spark,
-        described(spark, f"busbar insight: {', '.join(names)}"),
-    ):
-        on_progress("measuring")
-        history = sources.tapped_history(spark, connection, tapped)
-        figures = measure([each.subject for each in tapped], history)
-    if advance:
-        for each in tapped:
-            sources.advance(connection, each)
-    return figures
+@dataclass(frozen=True, slots=True)
+class _Tapping:
+    """A report on what taps of entities have recorded."""
 
+    connection: Secret
+    names: Sequence[str]
+    selection: MessageSelection
+    session: SparkSession | None
+    master: str | None
+    on_progress: Progress
 
-def _watch(
-    connection: Secret,
-    names: Sequence[str],
-    seconds: float,
-    session: SparkSession | None,
-    master: str | None,
-    on_progress: Progress,
-) -> list[EntityFigures]:
-    tap = f"insight-{uuid.uuid4().hex[:12]}"
-    try:
-        for name in names:
-            sources.begin(connection, name, tap)
-        on_progress(f"watching for {seconds:g} s")
-        time.sleep(seconds)
-        return _of_taps(connection, names, tap, False, session, master, on_progress)
-    finally:
-        for name in names:
-            sources.end(connection, name, tap)
+    def recorded(self, tap: str, *, advance: bool = False) -> list[EntityFigures]:
+        """Choose the spans of taps before Spark starts: problems with them are reported at once, and missing taps
+        are created."""
+        counted = not self.selection.is_limited
+        tapped = [sources.look(self.connection, name, tap, counted=counted) for name in self.names]
+        with (
+            session_of(self.session, NAME, self.master, self.on_progress) as spark,
+            described(spark, f"busbar insight: {', '.join(self.names)}"),
+        ):
+            self.on_progress("measuring")
+            history = sources.tapped_history(spark, self.connection, tapped, self.selection)
+            figures = measure([sources.limited(each.subject, self.selection) for each in tapped], history)
+        if advance:
+            for each in tapped:
+                sources.advance(self.connection, each)
+        return figures
+
+    def watched(self, seconds: float) -> list[EntityFigures]:
+        """Record from now on, with taps of their own."""
+        tap = f"insight-{uuid.uuid4().hex[:12]}"
+        try:
+            for name in self.names:
+                sources.begin(self.connection, name, tap)
+            self.on_progress(f"watching for {seconds:g} s")
+            time.sleep(seconds)
+            return self.recorded(tap)
+        finally:
+            for name in self.names:
+                sources.end(self.connection, name, tap)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -162,6 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tap", default="insight", metavar="NAME")
     parser.add_argument("--watch", type=float, metavar="SECONDS")
     parser.add_argument("--advance", action="store_true", help="the next report begins where this one ends")
+    parser.add_argument("--where", default="", metavar="EXPRESSION")
+    parser.add_argument("--from", dest="since", default="", metavar="TIME")
+    parser.add_argument("--to", dest="until", default="", metavar="TIME")
     parser.add_argument("--senders", type=int, metavar="N")
     parser.add_argument("--receivers", type=int, metavar="N")
     parser.add_argument("--subscriptions", type=int, metavar="N")
@@ -181,6 +204,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tap=given.tap,
             watch=given.watch,
             advance=given.advance,
+            where=given.where,
+            since=given.since,
+            until=given.until,
             clients=Clients(given.senders, given.receivers, given.subscriptions, given.goal),
             on_progress=run.notice,
         )

@@ -150,6 +150,12 @@ class Coverage:
     """Since when outcomes were recorded without a gap. None: they were not."""
     missing: int = 0
     """Numbers without a message among those from before recording began: finished messages that nothing kept, or gaps."""
+    since_time: int | None = None
+    """The limits of a selection: the figures are of messages that were enqueued then or later,"""
+    until_time: int | None = None
+    """before that time,"""
+    condition: str = ""
+    """and that meet this condition. Empty: all of them."""
 
     @property
     def complete(self) -> bool:
@@ -159,7 +165,7 @@ class Coverage:
     @property
     def is_whole(self) -> bool:
         """Whether the span has every message that came in it, so that shares of it have a meaning."""
-        return not self.unavailable and not self.missing
+        return not self.unavailable and not self.missing and not self.condition
 
 
 @dataclass(frozen=True, slots=True)

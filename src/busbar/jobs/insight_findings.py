@@ -33,8 +33,8 @@ def findings_of(figures: EntityFigures) -> list[Finding]:
 
 
 def _coverage(figures: EntityFigures) -> list[Finding]:
-    found: list[Finding] = []
     coverage = figures.coverage
+    found = _selection(coverage)
     if coverage.unavailable:
         found.append(
             Finding(
@@ -62,6 +62,21 @@ def _coverage(figures: EntityFigures) -> list[Finding]:
     if coverage.messages < ENOUGH:
         found.append(Finding(f"{coverage.messages} messages are few: rates and shares may mean little."))
     return found
+
+
+def _selection(coverage: Coverage) -> list[Finding]:
+    limits = [
+        f"enqueued from {_second(coverage.since_time)}" if coverage.since_time is not None else "",
+        f"enqueued before {_second(coverage.until_time)}" if coverage.until_time is not None else "",
+        f"with {coverage.condition}" if coverage.condition else "",
+    ]
+    text = ", ".join(each for each in limits if each)
+    if not text:
+        return []
+    judged = (
+        " Shares are not judged, and rates and advice are those of this part." if coverage.condition else ""
+    )
+    return [Finding(f"The report is on messages {text}, and on their events.{judged}")]
 
 
 def _unknown(figures: EntityFigures) -> list[Finding]:
@@ -99,10 +114,14 @@ def _when(coverage: Coverage) -> str:
         return "without a record of their outcomes"
     if coverage.known_time is None:
         return "while no outcome was recorded"
-    since = iso(coverage.known_time)[:19].replace("T", " ")
+    since = _second(coverage.known_time)
     if coverage.began_time is None:
         return f"before the first recorded outcome ({since}), or after the last"
     return f"before outcomes were recorded ({since})"
+
+
+def _second(time: int) -> str:
+    return iso(time)[:19].replace("T", " ")
 
 
 def _shown(states: Mapping[str, int]) -> str:

@@ -82,6 +82,8 @@ class Subject:
     is_live: bool = True
     """A tap was read, which shows states as they are, and recorded up to the end. False: an archive."""
     counts: EntityCounts | None = None
+    recorded: tuple[int, int] | None = None
+    """Of an archive, the times of the first and the last event, if the history is a selection."""
 
     @property
     def is_dead_letters(self) -> bool:
@@ -161,8 +163,12 @@ class _Measurement:
         for row in events:
             first_events[row.fragment] = min(row.first_ms, first_events.get(row.fragment, FOREVER))
         last = max((row.last_ms for row in events), default=None)
+        if subject.recorded is not None:
+            first_events, last = {0: subject.recorded[0]}, subject.recorded[1]
         known = known_span(coverage, first_events, last, subject.is_live)
-        flow_since = (coverage.began_time or 0) if coverage.missing else 0
+        # With a condition, numbers have gaps anyhow: messages from before the recording may be missing.
+        is_partial = coverage.missing or (coverage.condition and any(row.early for row in rows))
+        flow_since = (coverage.began_time or 0) if is_partial else 0
         return MeasuredSpan(replace(coverage, known_time=known.since_time), known, flow_since)
 
     def _rows_of_spans(self) -> Iterator[tuple[str, int, int, int, int, int]]:
@@ -192,7 +198,7 @@ class _Measurement:
             messages=sum(row["count"] for row in sent),
             events=sum(row["count"] for row in events) if recorded else None,
             fragments=fragments,
-            missing=_missing([row for row in sent if row.early]),
+            missing=0 if coverage.condition else _missing([row for row in sent if row.early]),
         )
 
     def _fates(self, subject: Subject, sent: int) -> Fates:

@@ -1,11 +1,11 @@
-"""The sources of insight: a tap of each entity, or captured archives.
+"""The sources of insight: a tap of each entity. insight_archives.py has the other source, captured archives.
 
 If an entity has no tap named "insight", one is created. From then on it records events and keeps messages, within its
 limits, for the next report. It is advanced only on request, so reports of the same span agree. What a truncated tap has lost
 is part of the report's coverage; the tap is resumed, so that it records again. Fragments whose stores stay unavailable are
 part of it too: the report is made from the others.
 
-Only the measured columns are read, of taps and of archives, and of an archive only the files of the named entities.
+Only the measured columns are read, and those of a condition.
 
 The counts of an entity are read right after the span was chosen. Messages of the span can only have left since.
 """
@@ -15,8 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -26,16 +25,15 @@ from busbar.client import AlreadyExists, BusbarClientError, FragmentTap, NotFoun
 from busbar.client.administration_properties import QueueRuntimeProperties, SubscriptionRuntimeProperties
 from busbar.client.blocking import BlockingTaps
 from busbar.client.blocking_administration import BlockingAdministrationClient
-from busbar.jobs import archive
-from busbar.jobs.archive_location import ArchiveLocation
-from busbar.jobs.archive_scan import archive_frame, entities_there
 from busbar.jobs.insight_figures import Coverage, EntityCounts, FragmentCoverage
-from busbar.jobs.insight_frames import of_events, of_messages
 from busbar.jobs.insight_measures import Subject
-from busbar.model.names import parent_and_name, without_dead_letters
+from busbar.jobs.message_selection import MessageSelection
+from busbar.model.names import parent_and_name
 from busbar.spark.connection import client_of_process
 from busbar.spark.decode import EVENT_SCHEMA, MESSAGE_SCHEMA, event_batch, message_batch
+from busbar.spark.entity_names import entity_of
 from busbar.spark.errors import SourceError
+from busbar.spark.schema import schema_of
 from busbar.spark.secrets import Secret
 
 TAP = "insight"
@@ -103,7 +101,7 @@ class TapSpan:
         event_after = max(at.event_position, at.event_lost)
         return FragmentCoverage(at.index, after, at.end, lost, event_after, at.event_end, event_lost)
 
-    def options(self, stream: str) -> dict[str, str]:
+    def options(self, stream: str, columns: Sequence[str]) -> dict[str, str]:
         """The options of a reader that stops at the end of the span: later messages belong to the next report."""
         ends = {
             str(each.index): (each.event_end if stream == "events" else each.end) + 1 for each in self.reached
@@ -114,20 +112,20 @@ class TapSpan:
             "stream": stream,
             "endingPosition": json.dumps(ends),
             "waitForBroker": f"{int(WAIT_SECONDS)}s",
+            "columns": ",".join(columns),
         }
-        options["columns"] = ",".join(EVENT_COLUMNS if stream == "events" else MESSAGE_COLUMNS)
         return options | ({"subQueue": self.sub_queue} if self.sub_queue else {})
 
 
 def taps_of(secret: Secret, entity: str) -> tuple[BlockingTaps, str, str]:
     """The taps of an entity, its path and sub-queue."""
-    path, dead_letters = without_dead_letters(entity.strip("/"))
-    sub_queue = "deadletter" if dead_letters else ""
+    path, sub_queue = entity_of(entity.strip("/"))
     return client_of_process(secret, WAIT_SECONDS).taps(path, sub_queue=sub_queue), path, sub_queue
 
 
-def look(secret: Secret, entity: str, name: str) -> TapSpan:
-    """Choose the span: everything that the tap has recorded by now. Creates the tap if there is none.
+def look(secret: Secret, entity: str, name: str, *, counted: bool = True) -> TapSpan:
+    """Choose the span: everything that the tap has recorded by now. Creates the tap if there is none. Reads the counts of
+    the entity if they are `counted`.
 
     If stores are unavailable, it waits for them. Those that stay unavailable are left out, unless none is left.
     """
@@ -152,7 +150,7 @@ def look(secret: Secret, entity: str, name: str) -> TapSpan:
     counts: EntityCounts | None = None
     remarks: tuple[str, ...] = ()
     try:
-        counts = counts_of(secret, path, bool(sub_queue))
+        counts = counts_of(secret, path, bool(sub_queue)) if counted else None
     except BusbarClientError as error:
         remarks = (f"The counts of the entity could not be read: {error.text}",)
     return TapSpan(entity.strip("/"), path, sub_queue, view, losses, fresh, counts, remarks)
@@ -225,28 +223,35 @@ def _find_or_create(taps: BlockingTaps, name: str, *, from_earliest: bool) -> tu
 # ---------------------------------------------------------------------------------------------------- frames
 
 
-def tapped_history(spark: SparkSession, secret: Secret, tapped: Sequence[TapSpan]) -> DataFrame:
-    """What the taps of these entities have recorded."""
+def tapped_history(
+    spark: SparkSession, secret: Secret, tapped: Sequence[TapSpan], selection: MessageSelection
+) -> DataFrame:
+    """What the taps of these entities have recorded of the selected messages."""
+    columns = selection.columns(MESSAGE_COLUMNS, schema_of("messages").fieldNames())
 
-    def read(each: TapSpan, stream: str) -> DataFrame:
+    def read(each: TapSpan, stream: str, columns: Sequence[str]) -> DataFrame:
         if len(each.reached) < len(each.view.fragments):
-            frame = _reached_frame(spark, secret, each, stream)
+            frame = _reached_frame(spark, secret, each, stream, columns)
         else:
-            reader = spark.read.format("busbar").options(**secret.options(), **each.options(stream))
-            frame = reader.load()
+            options = each.options(stream, columns)
+            frame = spark.read.format("busbar").options(**secret.options(), **options).load()
         # The source names the queue or subscription; here a dead-letter queue is an entity of its own.
         return frame.withColumn("entity", f.lit(each.entity))
 
-    messages = [of_messages(read(each, "messages")) for each in tapped]
-    events = [of_events(read(each, "events")) for each in tapped if each.view.events]
-    return reduce(DataFrame.unionByName, [*messages, *events])
+    return selection.history(
+        [read(each, "messages", columns) for each in tapped],
+        [read(each, "events", EVENT_COLUMNS) for each in tapped if each.view.events],
+    )
 
 
-def _reached_frame(spark: SparkSession, secret: Secret, tapped: TapSpan, stream: str) -> DataFrame:
+def _reached_frame(
+    spark: SparkSession, secret: Secret, tapped: TapSpan, stream: str, columns: Sequence[str]
+) -> DataFrame:
     """The span of the reached fragments, read in this process: a read by Spark waits until every store is available."""
     taps, _, _ = taps_of(secret, tapped.entity)
     is_events = stream == "events"
-    schema, columns = (EVENT_SCHEMA, EVENT_COLUMNS) if is_events else (MESSAGE_SCHEMA, MESSAGE_COLUMNS)
+    schema = EVENT_SCHEMA if is_events else MESSAGE_SCHEMA
+    has_bodies = bool({"body", "raw"} & {*columns})
     spans = []
     for each in tapped.subject.coverage.fragments:
         after, upto = (each.event_after or 0, each.event_upto or 0) if is_events else (each.after, each.upto)
@@ -256,8 +261,8 @@ def _reached_frame(spark: SparkSession, secret: Secret, tapped: TapSpan, stream:
         (
             event_batch(tapped.path, index, page.rows)
             if is_events
-            else message_batch(tapped.path, index, page.rows, False)
-        ).select(columns)
+            else message_batch(tapped.path, index, page.rows, has_bodies)
+        ).select([*columns])
         for index, page in taps.pages_of(tapped.view.name, spans, stream=stream)
         if page.count
     ]
@@ -265,22 +270,13 @@ def _reached_frame(spark: SparkSession, secret: Secret, tapped: TapSpan, stream:
     return spark.createDataFrame(pa.Table.from_batches(batches, chosen))
 
 
-def archived_history(
-    spark: SparkSession, directories: Sequence[str], entities: Sequence[str]
-) -> tuple[DataFrame, list[Subject]]:
-    """The history in archives, of all entities that they have unless some are named."""
-    histories: list[DataFrame] = []
-    seen: dict[str, bool] = {}  # whether there are events of it
-    for directory in directories:
-        recorded = archive.identity(directory).stream == archive.EVENTS
-        columns = EVENT_COLUMNS if recorded else MESSAGE_COLUMNS
-        frame = archive_frame(spark, directory, columns=columns, entities=entities)
-        histories.append(of_events(frame) if recorded else of_messages(frame))
-        for entity in entities_there(directory, entities):
-            seen[entity] = seen.get(entity, False) or recorded
-    where = f"archive {', '.join(ArchiveLocation.parse(each).name for each in directories)}"
-    subjects = [
-        Subject(entity, Coverage(where, None, 0, 0 if seen[entity] else None), (), is_live=False)
-        for entity in sorted(seen)
-    ]
-    return reduce(DataFrame.unionByName, histories), subjects
+def limited(subject: Subject, selection: MessageSelection) -> Subject:
+    """The subject of a report on a selection: its coverage has the limits, and the counts of the entity do not apply."""
+    if not selection.is_limited:
+        return subject
+    since, until = (
+        None if time is None else int(time.timestamp() * 1000)
+        for time in (selection.span.since, selection.span.until)
+    )
+    coverage = replace(subject.coverage, since_time=since, until_time=until, condition=selection.where)
+    return replace(subject, coverage=coverage, counts=None)

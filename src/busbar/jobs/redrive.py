@@ -79,10 +79,6 @@ PACED_SECONDS: Final = 2
 class RedriveError(JobError):
     """A redrive cannot be done as requested."""
 
-    def __init__(self, text: str, kind: JobFailureKind | None = None) -> None:
-        super().__init__(text)
-        self.kind = kind
-
 
 @dataclass(frozen=True, slots=True)
 class RedriveProgress:
@@ -398,7 +394,8 @@ def _evaluated(
 ) -> Mapping[int, Changes]:
     """The dead letters that match a condition, with the new values of the edits."""
     from busbar.jobs.launch import connection_of
-    from busbar.jobs.replay_source import DEAD_LETTERS, ReplayError, evaluate
+    from busbar.jobs.replay_source import ReplayError, evaluate
+    from busbar.spark.entity_names import DEAD_LETTERS
 
     secret = connection_of(connection)
     try:

@@ -39,7 +39,6 @@ from busbar.jobs.reaching import Notice, no_notice
 from busbar.jobs.replay_source import (
     ReadEstimate,
     ReplayError,
-    TimeSpan,
     hours_there,
     identity_of,
     in_short,
@@ -48,6 +47,7 @@ from busbar.jobs.replay_source import (
     spark_session,
 )
 from busbar.jobs.resending import ResendResult, TargetRefused, check_target, writer_name
+from busbar.jobs.time_span import TimeSpan
 from busbar.model.commands import MAX_BATCH
 from busbar.model.names import key_of, parent_and_name, without_dead_letters
 from busbar.spark.secrets import Secret
@@ -138,7 +138,7 @@ def replay(
     `connection` is a connection string, or the place of one (the variable BUSBAR_CONNECTION_STRING). `rate` is the maximum
     number of messages a second, `wait` how long a broker may be unreachable, in seconds. Without a `session`, and if there
     is none, one is opened on `master` (all cores of this machine, or that of spark-submit) and stopped afterwards. Raises
-    ReplayError, EditError, BusbarClientError.
+    ReplayError, ValueRefused, EditError, BusbarClientError.
     """
     _check(order, ids, rate, target)
     span = TimeSpan.parse(since, until)

@@ -16,17 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 from busbar.jobs.edits import FieldEdit, check_type
 from busbar.jobs.failure_text import BATCH_OVER, JobError, JobFailureKind, condition_of, kind_of, sentence_of
-from busbar.jobs.intervals import moment
 from busbar.jobs.reaching import Notice, no_notice
+from busbar.jobs.time_span import TimeSpan
 from busbar.model.names import without_dead_letters
+from busbar.spark.entity_names import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from busbar.spark.secrets import Secret
-
-DEAD_LETTERS: Final = "/$deadletterqueue"
-
 
 NEEDED: Final = frozenset({"raw", "entity", "fragment", "sequence_number", "enqueued_time"})
 MOST_SPANS: Final = 12
@@ -34,54 +32,6 @@ MOST_SPANS: Final = 12
 
 class ReplayError(JobError):
     """A replay cannot be done as requested."""
-
-    def __init__(self, text: str, kind: JobFailureKind | None = None) -> None:
-        super().__init__(text)
-        self.kind = kind
-
-
-@dataclass(frozen=True, slots=True)
-class TimeSpan:
-    """Enqueued times: from `since`, up to but without `until`. None: no limit."""
-
-    since: datetime | None = None
-    until: datetime | None = None
-
-    @classmethod
-    def parse(cls, since: str, until: str) -> TimeSpan:
-        """Raise ValueRefused if a text is no time, and ReplayError if the end is not behind the beginning."""
-        span = cls(
-            moment("the beginning (--from)", since) if since else None,
-            moment("the end (--to)", until) if until else None,
-        )
-        if span.since is not None and span.until is not None and span.since >= span.until:
-            raise ReplayError(
-                f"the end {until} is not behind the beginning {since}: no message is between them",
-                JobFailureKind.USAGE,
-            )
-        return span
-
-    @property
-    def is_limited(self) -> bool:
-        return self.since is not None or self.until is not None
-
-    def texts(self) -> list[str | None]:
-        return [None if time is None else time.isoformat() for time in (self.since, self.until)]
-
-    def applied(self, frame: DataFrame) -> DataFrame:
-        """The rows of the span. If rows are in directories by date, other directories are not read."""
-        from pyspark.sql import functions as F
-
-        dated = dict(frame.dtypes).get("date") == "date"
-        if self.since is not None:
-            frame = frame.where(F.col("enqueued_time") >= F.lit(self.since))
-            if dated:
-                frame = frame.where(F.col("date") >= F.lit(self.since.date()))
-        if self.until is not None:
-            frame = frame.where(F.col("enqueued_time") < F.lit(self.until))
-            if dated:
-                frame = frame.where(F.col("date") <= F.lit(self.until.date()))
-        return frame
 
 
 @dataclass(frozen=True, slots=True)

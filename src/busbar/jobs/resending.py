@@ -82,10 +82,6 @@ class ResendResult:
 class TargetRefused(JobError):
     """Nothing can be sent to the target."""
 
-    def __init__(self, text: str, kind: JobFailureKind) -> None:
-        super().__init__(text)
-        self.kind = kind
-
 
 def check_target(factory: BlockingFactory, target: str, dry_run: bool, on_notice: Notice) -> None:
     """Raise TargetRefused unless the target exists and the connection string gives the right to send to it. A dry run only

@@ -130,6 +130,8 @@ class StoreView:
     lost_size: int = 0
     broker: str = ""
     """The broker process that owns it (empty: the controller)."""
+    status: str = ""
+    """What its operator should know of its place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from pyspark.sql.types import (
 )
 
 from busbar.spark.errors import OptionError
-from busbar.spark.schema_registry import RegistryOptions, registry_of_process
+from busbar.spark.registered_bodies import RegisteredBodies
 from busbar.spark.wire_format import schema_id_of
 
 Schema = Any
@@ -204,34 +204,20 @@ def _plain(value: object) -> object:
 # ---- with a registry -----------------------------------------------------------------------------------
 
 
-class AvroBodies:
+class AvroBodies(RegisteredBodies[AvroSchema, Schema]):
     """Decodes bodies by a schema, and those of a registry by the schema that each names."""
-
-    def __init__(self, schema: AvroSchema, registry: RegistryOptions | None = None) -> None:
-        self.type = schema.type
-        self._schema = schema
-        self._registry = registry
-        self._writers: dict[str, Schema] = {}
-
-    def __reduce__(self) -> tuple[type[AvroBodies], tuple[AvroSchema, RegistryOptions | None]]:
-        return AvroBodies, (self._schema, self._registry)
 
     def decode(self, body: bytes, content_type: str | None = None) -> object:
         """Decode a body. Raises an exception of any kind if it does not fit, and SourceError if the registry fails."""
         if self._registry is None:
             return self._schema.decode(body)
         schema_id, payload = schema_id_of(body, content_type, self._registry)
-        return self._schema.decode(payload, self._writer(schema_id, self._registry))
-
-    def _writer(self, schema_id: str, registry: RegistryOptions) -> Schema:
-        writer = self._writers.get(schema_id)
+        writer = self._named.get(schema_id)
         if writer is None:
-            found = registry_of_process(registry).by_id(schema_id)
-            if found.kind != "AVRO":
-                raise ValueError(f"the schema with the id {schema_id} is one of {found.kind}")
+            found = self._registered(self._registry, schema_id, "AVRO")
             writer = parse_writer(found.text, tuple(text for _, text in found.references))
-            self._writers[schema_id] = writer
-        return writer
+            self._named[schema_id] = writer
+        return self._schema.decode(payload, writer)
 
 
 def parse_writer(text: str, references: tuple[str, ...]) -> Schema:

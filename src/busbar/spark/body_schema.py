@@ -73,8 +73,10 @@ def decoder_of_bodies(options: BodyOptions, given: DataType | None = None) -> Bo
 
 
 def _json_decoder(options: BodyOptions, given: DataType | None) -> BodyDecoder | None:
-    from busbar.spark.json_bodies import JsonBodies
-
+    try:
+        from busbar.spark.json_bodies import JsonBodies
+    except ModuleNotFoundError as error:
+        raise _missing(error, "msgspec") from None
     text = options.schema_bytes().decode("utf-8", "replace").strip()
     registry = options.registry
     if given is not None:

@@ -51,12 +51,6 @@ def detach(spark: SparkSession, listener: TapListener) -> None:
     spark.streams.removeListener(listener)
 
 
-def advance_to_checkpoint(secret: Secret, checkpoint: Path) -> None:
-    """Advance taps to the last batch that a checkpoint on this machine's disk has committed, before its query starts."""
-    for offset in committed_offsets(checkpoint):
-        advance(secret, offset)
-
-
 def committed_offsets(checkpoint: Path) -> list[Offset]:
     """The ends of the last committed batch, of the sources of this format."""
     commits = _batches(checkpoint / "commits")

@@ -8,8 +8,7 @@
     google.protobuf.Int32Value, ...    the type inside  another message            STRUCT
 
 A field that the body lacks is null if Protobuf records its presence (messages, `optional`, oneof). Otherwise it has its
-default. Fields that
-the message lacks are left out. A message that contains itself has no column type and is refused.
+default. Fields that the message lacks are left out. A message that contains itself has no column type and is refused.
 
 The encoding has fields by number and no mark of the message. So bytes of another format may well decode to a message
 without fields. Only with a registry a body names its message.
@@ -52,7 +51,7 @@ from pyspark.sql.types import (
 )
 
 from busbar.spark.errors import OptionError
-from busbar.spark.schema_registry import RegistryOptions, registry_of_process
+from busbar.spark.registered_bodies import RegisteredBodies
 from busbar.spark.wire_format import confluent_id_of, message_path_of
 
 Value = Callable[[Any], Any]
@@ -298,17 +297,8 @@ def _encoded(field: FieldDescriptor, value: Any) -> Any:
 # ---- with a registry -----------------------------------------------------------------------------------
 
 
-class ProtobufBodies:
+class ProtobufBodies(RegisteredBodies[ProtobufSchema, str]):
     """Decodes bodies as a message, and those of a registry if they are that message."""
-
-    def __init__(self, schema: ProtobufSchema, registry: RegistryOptions | None = None) -> None:
-        self.type = schema.type
-        self._schema = schema
-        self._registry = registry
-        self._names: dict[tuple[str, tuple[int, ...]], str] = {}
-
-    def __reduce__(self) -> tuple[type[ProtobufBodies], tuple[ProtobufSchema, RegistryOptions | None]]:
-        return ProtobufBodies, (self._schema, self._registry)
 
     def decode(self, body: bytes, content_type: str | None = None) -> object:
         """Decode a body. Raises ValueError or LookupError if it does not fit, SourceError if the registry fails."""
@@ -316,13 +306,11 @@ class ProtobufBodies:
             return self._schema.decode(body)
         schema_id, rest = confluent_id_of(body)
         path, payload = message_path_of(rest)
-        name = self._names.get((schema_id, path))
+        name = self._named.get((schema_id, path))
         if name is None:
-            found = registry_of_process(self._registry).by_id(schema_id, serialized=True)
-            if found.kind != "PROTOBUF":
-                raise ValueError(f"the schema with the id {schema_id} is one of {found.kind}")
+            found = self._registered(self._registry, schema_id, "PROTOBUF", serialized=True)
             name = name_at(file_of(found.text), path)
-            self._names[schema_id, path] = name
+            self._named[schema_id, path] = name
         if name != self._schema.name:
             raise ValueError(f"is a {name}, not a {self._schema.name}")
         return self._schema.decode(payload)

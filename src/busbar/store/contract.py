@@ -76,6 +76,9 @@ class Store(Protocol):
     def read(self, fragment: int, reads: Sequence[Read]) -> None:
         """Fill in each read's records, or what else it requests. Bytes are counted by Record.size."""
 
+    def read_all(self, jobs: Sequence[tuple[int, Sequence[Read]]]) -> None:
+        """Do what `read` does for several fragments. A store may do it in fewer steps."""
+
     def next_due(self, fragment: int) -> int:
         """The earliest due time of a scheduled message (0: none)."""
 

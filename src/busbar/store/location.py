@@ -26,7 +26,9 @@ class StoreLocation:
     size: Callable[[], int]
     """Bytes on the disk."""
     fingerprint: Callable[[], object]
-    """Changes when another file, or none, is in the store's place."""
+    """Changes when another file, or none, is in the store's place. Called on the store's thread while the store is idle."""
+    status: Callable[[], str] = lambda: ""
+    """What an operator should know of the place."""
 
 
 @dataclass(frozen=True, slots=True)

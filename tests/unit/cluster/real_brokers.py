@@ -12,6 +12,7 @@ from busbar.app import server
 from busbar.app.certificates import own_files, server_context
 from busbar.app.config import parse_config
 from busbar.app.data_directory import DataDirectory
+from busbar.app.store_places import WantedStores
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.cluster.channel import Channel
 from busbar.cluster.protocol import Call, CallError, CallReply, Frame
@@ -90,7 +91,7 @@ def name_of(call: Call) -> str:
 async def real_brokers(data: Path, brokers: int = 2, stores: int = 4) -> AsyncIterator[RealBrokers]:
     """A namespace in a directory, with gateways that are open in every broker."""
     directory = DataDirectory(data)
-    config = server.ServeConfig(data=data, brokers=brokers, stores=stores)
+    config = server.ServeConfig(data=data, brokers=brokers, stores=WantedStores(stores))
     namespace = parse_config("{}", "no configuration")
     tls = own_files(data, ["localhost"])
     try:

@@ -12,7 +12,9 @@ import pytest
 from busbar.jobs.archive import MESSAGES
 from busbar.jobs.archive_writer import ArchiveWriter
 from busbar.jobs.failure_text import JobFailureKind
-from busbar.jobs.replay_source import ReplayError, TimeSpan, hours_there, identity_of
+from busbar.jobs.intervals import ValueRefused
+from busbar.jobs.replay_source import ReplayError, hours_there, identity_of
+from busbar.jobs.time_span import TimeSpan
 from busbar.spark.secrets import Secret
 from tests.unit.jobs.archives import NOON, mark, rows, staged
 
@@ -53,5 +55,6 @@ def test_a_span_ends_behind_its_beginning() -> None:
     span = TimeSpan.parse("2026-01-31", "2026-02-01")
     assert span.texts() == ["2026-01-31T00:00:00+00:00", "2026-02-01T00:00:00+00:00"]
     assert not TimeSpan.parse("", "").is_limited
-    with pytest.raises(ReplayError, match="is not behind the beginning"):
+    with pytest.raises(ValueRefused, match="is not behind the beginning") as caught:
         TimeSpan.parse("2026-01-31", "2026-01-31")
+    assert caught.value.kind is JobFailureKind.USAGE

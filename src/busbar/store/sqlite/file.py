@@ -71,6 +71,7 @@ class StoreFile:
         self._identities: set[Identity] = set()
         self._log_file = -1
         self._since_refill = 0
+        self.checkpoints = 0
 
     # Opening and closing
 
@@ -167,8 +168,22 @@ class StoreFile:
 
     # Writing
 
-    def transact(self, work: Callable[[sqlite3.Connection], None], need: Need = Need.ADDS) -> None:
-        """Run a function in one transaction and return when it is durable."""
+    def transact(
+        self, work: Callable[[sqlite3.Connection], None], need: Need = Need.ADDS, *, synced: bool = True
+    ) -> None:
+        """Run a function in one transaction and return when it is durable. If it need not be `synced`, a power cut may undo
+        it, and all that follow it without a sync."""
+        if synced:
+            self._transact(work, need)
+            return
+        self.connection().execute("PRAGMA synchronous = NORMAL")
+        try:
+            self._transact(work, need)
+        finally:
+            if self._connection is not None:
+                self._connection.execute("PRAGMA synchronous = FULL")
+
+    def _transact(self, work: Callable[[sqlite3.Connection], None], need: Need) -> None:
         connection = self.connection()
         try:
             if log_reaches(self._log_file, self._log_limit or LOG_LIMIT):
@@ -238,10 +253,15 @@ class StoreFile:
         if named != self._identities:
             raise self._break("trusted any more", "the file or its log was replaced while in use")
 
+    def checkpoint(self) -> None:
+        """Copy the log into the database, synced. Raises StoreFull, OutcomeUnknown."""
+        self._checkpoint(self.connection())
+
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Copy the log into the database; the next transaction writes the log from its start."""
         try:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self.checkpoints += 1
         except sqlite3.Error as problem:
             if not _is_full(problem):
                 raise self._break("checkpointed", problem) from problem

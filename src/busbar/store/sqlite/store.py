@@ -8,6 +8,7 @@ fenced here: it holds the file until it releases it or dies.
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Sequence
 from json import dumps
@@ -68,26 +69,48 @@ class SqliteStore:
     # Messages
 
     def commit(self, batches: Sequence[Changes]) -> None:
-        with_sessions = [changes for changes in batches if changes.sessions or changes.states]
-        with_outbox = [changes for changes in batches if changes.outbox]
-        with_taps = [
-            changes for changes in batches if changes.taps or changes.events or changes.events_upto > 0
-        ]
-        with_writers = [changes for changes in batches if changes.written or changes.writers]
+        need = max((_need(changes) for changes in batches), default=Need.FREES)
+        self._file.transact(lambda connection: _perform(connection, batches), need)
+
+    # For a journal in front of this store
+
+    def journal_state(self) -> tuple[bytes, int]:
+        """The id of the store, which its journal has too, and the sequence up to which the journal is applied."""
+        found = dict(self._file.select("SELECT key, value FROM meta WHERE key IN ('store', 'applied')"))
+        if not found:
+            made = secrets.token_bytes(16)
+            values = [("store", made), ("applied", 0)]
+            self._file.transact(
+                lambda connection: _run_many(connection, "INSERT INTO meta VALUES (?, ?)", values)
+            )
+            return made, 0
+        return bytes(found["store"]), int(found["applied"])
+
+    def apply(self, groups: Sequence[Sequence[Changes]], applied: int) -> None:
+        """Perform group commits that the journal has up to a sequence, in one transaction. It is not synced: the journal
+        is."""
 
         def work(connection: sqlite3.Connection) -> None:
-            rows.write(connection, batches)
-            ids.write(connection, batches)
-            if with_sessions:
-                sessions.write(connection, with_sessions)
-            if with_outbox:
-                outbox.write(connection, with_outbox)
-            if with_taps:
-                taps.write(connection, with_taps)
-            if with_writers:
-                writers.write(connection, with_writers)
+            for batches in groups:
+                _perform(connection, batches)
+            _run(connection, "UPDATE meta SET value = ? WHERE key = 'applied'", applied)
 
-        self._file.transact(work, max((_need(changes) for changes in batches), default=Need.FREES))
+        need = max((_need(changes) for batches in groups for changes in batches), default=Need.FREES)
+        self._file.transact(work, need, synced=False)
+
+    def contains(self, fragment: int, lane: int, n: int) -> bool:
+        """Whether a message is in a lane."""
+        found = "SELECT 1 FROM msg WHERE fragment = ? AND lane = ? AND n = ?"
+        return bool(self._file.select(found, (fragment, rows.LANE_KEYS[lane], n)))
+
+    def checkpoint(self) -> None:
+        """Have everything in the file, synced."""
+        self._file.checkpoint()
+
+    @property
+    def checkpoints(self) -> int:
+        """How many there were."""
+        return self._file.checkpoints
 
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:
         all_of_them = f"SELECT {rows.HEAD_COLUMNS} FROM fragment"
@@ -151,6 +174,10 @@ class SqliteStore:
 
         self._file.reading(work)
 
+    def read_all(self, jobs: Sequence[tuple[int, Sequence[Read]]]) -> None:
+        for fragment, reads in jobs:
+            self.read(fragment, reads)
+
     def next_due(self, fragment: int) -> int:
         return self._file.reading(lambda connection: rows.next_due(connection, fragment))
 
@@ -212,6 +239,28 @@ class SqliteStore:
 
 def _run(connection: sqlite3.Connection, statement: str, *values: object) -> None:
     connection.execute(statement, values)
+
+
+def _run_many(connection: sqlite3.Connection, statement: str, values: Sequence[tuple[object, ...]]) -> None:
+    connection.executemany(statement, values)
+
+
+def _perform(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
+    """Perform a group commit, inside the caller's transaction."""
+    rows.write(connection, batches)
+    ids.write(connection, batches)
+    with_sessions = [changes for changes in batches if changes.sessions or changes.states]
+    if with_sessions:
+        sessions.write(connection, with_sessions)
+    with_outbox = [changes for changes in batches if changes.outbox]
+    if with_outbox:
+        outbox.write(connection, with_outbox)
+    with_taps = [changes for changes in batches if changes.taps or changes.events or changes.events_upto > 0]
+    if with_taps:
+        taps.write(connection, with_taps)
+    with_writers = [changes for changes in batches if changes.written or changes.writers]
+    if with_writers:
+        writers.write(connection, with_writers)
 
 
 def _need(changes: Changes) -> Need:

@@ -1,0 +1,139 @@
+"""Where the messaging stores of a namespace are: SQLite files in the data directory, and schemas of PostgreSQL databases.
+
+A SQLite store is found by its file, store-N.db. For stores elsewhere, DIR/stores.json has name, address and identity. An
+address may have a password, so the file is private. The identity is drawn when the address is first given. It distinguishes
+the store from one that another namespace may have in the same database.
+
+`busbar serve --stores` names the stores that the namespace should have: a number of SQLite files, and addresses. All stores
+that are there are used, also if they are not named again. An address that is named twice is two stores, in two schemas.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from busbar.app.config import ConfigError
+from busbar.app.private_files import STORES_FILE, write_file
+from busbar.store.contract import Store, StoreError
+from busbar.store.location import StoreLocation
+from busbar.store.postgresql.address import is_postgresql, parse_address
+from busbar.store.sqlite.directory import DEFAULT_STORES, SqliteLocation, store_names, stores_in
+
+if TYPE_CHECKING:
+    from busbar.store.postgresql.location import PostgresqlLocation
+
+MOST_STORES = 64
+
+
+class StorePlace(Protocol):
+    """Where one store is, and how it is opened there."""
+
+    @property
+    def place(self) -> StoreLocation: ...
+
+    def open(self) -> Store: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """A store that is not in the data directory."""
+
+    name: str
+    url: str
+    identity: str
+
+    def location(self) -> PostgresqlLocation:
+        from busbar.store.postgresql.location import (
+            PostgresqlLocation,
+        )  # its driver costs a namespace without it nothing
+
+        return PostgresqlLocation(self.url, self.name, self.identity)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedStores:
+    """What `--stores` asks for."""
+
+    files: int = DEFAULT_STORES
+    urls: tuple[str, ...] = ()
+
+
+def parse_stores(words: Sequence[str]) -> WantedStores:
+    """Read the words of `--stores`: at most one number, and addresses. Raises ConfigError."""
+    numbers = [word for word in words if word.isdecimal()]
+    urls = tuple(word for word in words if not word.isdecimal())
+    for url in urls:
+        if not is_postgresql(url):
+            raise ConfigError(
+                f"--stores takes a number and addresses like postgresql://user@host/database, not {url!r}."
+            )
+        try:
+            parse_address(url, "store")
+        except StoreError as error:
+            raise ConfigError(f"--stores: {error}.") from None
+    if len(numbers) > 1:
+        raise ConfigError("--stores takes one number: of the SQLite files in the data directory.")
+    files = int(numbers[0]) if numbers else (0 if urls else DEFAULT_STORES)
+    if not 1 <= files + len(urls) <= MOST_STORES:
+        raise ConfigError(f"--stores: a namespace has 1 to {MOST_STORES} stores.")
+    return WantedStores(files, urls)
+
+
+class StorePlaces:
+    """The places of the stores of one data directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._remote = {store.name: store for store in read_addresses(directory)}
+
+    def at(self, name: str) -> StorePlace:
+        """The place of a store, whether it is there or not."""
+        remote = self._remote.get(name)
+        return SqliteLocation(self._directory, name) if remote is None else remote.location()
+
+    def names(self) -> list[str]:
+        """The stores that are there, in the order of their numbers. One that cannot be reached counts."""
+        found = [*stores_in(self._directory)]
+        found += [store.name for store in self._remote.values() if store.location().may_exist()]
+        return sorted(set(found), key=_number)
+
+    def add(self, wanted: WantedStores) -> list[str]:
+        """The names of the stores that are asked for. Addresses that are new get a name, which is kept."""
+        files = [name for name in stores_in(self._directory) if name not in self._remote]
+        asked = files[: wanted.files]
+        taken = {*files, *self._remote}
+        free = (name for name in store_names(2 * MOST_STORES) if name not in taken)
+        while len(asked) < wanted.files:
+            asked.append(next(free))
+        known = Counter(store.url for store in self._remote.values())
+        fresh = []
+        for url, count in Counter(wanted.urls).items():
+            fresh += [StoreAddress(next(free), url, secrets.token_hex(16)) for _ in range(count - known[url])]
+        if fresh:
+            self._remote |= {store.name: store for store in fresh}
+            document = {"stores": [asdict(store) for store in self._remote.values()]}
+            write_file(self._directory / STORES_FILE, json.dumps(document, indent=2).encode() + b"\n")
+        asked += [store.name for store in self._remote.values() if store.url in wanted.urls]
+        return sorted(asked, key=_number)
+
+
+def read_addresses(directory: Path) -> list[StoreAddress]:
+    """The stores that are not in the data directory. Raises ConfigError."""
+    file = directory / STORES_FILE
+    try:
+        document = json.loads(file.read_text("utf-8"))
+        return [StoreAddress(**store) for store in document["stores"]]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("-")[2])

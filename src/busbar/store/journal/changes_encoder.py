@@ -1,0 +1,329 @@
+"""Encodes a group commit as the body of a journal record. changes_format.py describes the format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
+from mypy_extensions import i16, i32, i64
+
+from busbar.fragment.changes import OVERHEAD, Changes, Head, MessageEdit
+from busbar.model.message import Overlay, Record
+from busbar.store.journal.changes_format import (
+    DEAD_NUMBER,
+    DELETES,
+    DELIVERIES,
+    DUE,
+    EDITS,
+    EVENTS,
+    EVENTS_UPTO,
+    HEAD,
+    IDS,
+    IDS_UPTO,
+    KEEPS,
+    MAX_CONTENT,
+    MOVED,
+    NO_CONTENT,
+    OUTBOX_ROWS,
+    OVERLAY,
+    PUTS,
+    SESSION,
+    SESSIONS,
+    SIZE,
+    STATES,
+    TAPS,
+    TTL,
+    WRITERS,
+    WRITTEN,
+)
+
+SHARED_FROM: Final = (
+    64  # bytes: for a shorter content, remembering its place costs more than writing it again
+)
+
+
+def encode_changes(batches: Sequence[Changes]) -> bytes:
+    """The body of the record for a group commit."""
+    encoder = _Encoder()
+    write_i32_be(encoder.out, i32(len(batches)))
+    for changes in batches:
+        encoder.changes(changes)
+    return encoder.out.getvalue()
+
+
+@final
+class _Encoder:
+    def __init__(self) -> None:
+        self.out = BytesWriter()
+        self._places: dict[int, tuple[bytes, int]] = {}  # of contents, by their identity
+
+    def changes(self, changes: Changes) -> None:
+        out = self.out
+        write_i64_be(out, changes.fragment)
+        write_i32_be(out, i32(_sections(changes)))
+        if changes.puts:
+            self._count(len(changes.puts))
+            for lane, records in changes.puts.items():
+                out.append(lane)
+                self._count(len(records))
+                for record in records:
+                    self._record(record)
+        if changes.edits:
+            self._count(len(changes.edits))
+            for edit in changes.edits:
+                self._edit(edit)
+        if changes.keeps:
+            self._count(len(changes.keeps))
+            for keep in changes.keeps:
+                out.append(int(keep.lane))
+                out.append(int(keep.to))
+                self._numbers(keep.numbers)
+        if changes.deletes:
+            self._count(len(changes.deletes))
+            for lane, numbers in changes.deletes.items():
+                out.append(lane)
+                self._numbers(numbers)
+        self._ids_and_sessions(changes)
+        self._taps_and_writers(changes)
+        head = changes.head
+        if head is not None:
+            self._head(head)
+
+    # ---- messages --------------------------------------------------------------------------------
+
+    def _record(self, record: Record) -> None:
+        out = self.out
+        content = record.content
+        overlay, session = record.overlay, record.session_id
+        flags: i64 = 0
+        usual: i64 = OVERHEAD
+        if content is None:
+            flags |= NO_CONTENT
+        else:
+            usual += len(content)
+        if record.ttl != 0:
+            flags |= TTL
+        if record.due != 0:
+            flags |= DUE
+        if record.deliveries != 0:
+            flags |= DELIVERIES
+        if record.size != usual:
+            flags |= SIZE
+        if session is not None:
+            flags |= SESSION
+        if overlay is not None:
+            flags |= OVERLAY
+        if record.dead_letter_number != 0:
+            flags |= DEAD_NUMBER
+        if record.hops != 0 or record.target != 0 or record.kind != 0:
+            flags |= MOVED
+        write_i16_be(out, i16(flags))
+        write_i64_be(out, record.n)
+        write_i64_be(out, record.enqueued)
+        if flags & ~NO_CONTENT != 0:
+            if flags & TTL:
+                write_i64_be(out, record.ttl)
+            if flags & DUE:
+                write_i64_be(out, record.due)
+            if flags & DELIVERIES:
+                write_i64_be(out, record.deliveries)
+            if flags & SIZE:
+                write_i64_be(out, record.size)
+            if session is not None:
+                self._text(session)
+            if overlay is not None:
+                self._overlay(overlay)
+            if flags & DEAD_NUMBER:
+                write_i64_be(out, record.dead_letter_number)
+            if flags & MOVED:
+                write_i64_be(out, record.hops)
+                write_i64_be(out, record.target)
+                write_i64_be(out, record.kind)
+        if content is not None:
+            self._content(content)
+
+    def _content(self, content: bytes) -> None:
+        out = self.out
+        size: i64 = len(content)
+        if size > MAX_CONTENT:
+            raise ValueError(f"a content of {size} bytes is too large for a journal")
+        if size >= SHARED_FROM:
+            key = id(content)
+            known = self._places.get(key)
+            if known is not None:
+                write_i32_be(out, i32(size - MAX_CONTENT - 1))  # with the highest bit set
+                write_i32_be(out, i32(known[1]))
+                return
+            self._places[key] = (content, len(out) + 4)
+        write_i32_be(out, i32(size))
+        out.write(content)
+
+    def _edit(self, edit: MessageEdit) -> None:
+        out = self.out
+        out.append(int(edit.lane))
+        out.append(int(edit.to))
+        write_i64_be(out, edit.n)
+        write_i64_be(out, edit.deliveries)
+        write_i64_be(out, edit.dead)
+        write_i64_be(out, edit.size)
+        overlay = edit.overlay
+        out.append(0 if overlay is None else 1)
+        if overlay is not None:
+            self._overlay(overlay)
+
+    def _numbers(self, numbers: list[int]) -> None:
+        """Numbers as runs, in their order: first, and how many follow it."""
+        out = self.out
+        runs: list[tuple[int, int]] = []
+        first: i64 = 0
+        last: i64 = -2
+        for n in numbers:
+            if n == last + 1 and last >= 0:
+                last = n
+                continue
+            if last >= 0:
+                runs.append((int(first), int(last - first)))
+            first = last = n
+        if last >= 0:
+            runs.append((int(first), int(last - first)))
+        self._count(len(runs))
+        for start, more in runs:
+            write_i64_be(out, start)
+            write_i32_be(out, i32(more))
+
+    # ---- the rest --------------------------------------------------------------------------------
+
+    def _ids_and_sessions(self, changes: Changes) -> None:
+        out = self.out
+        upto = changes.ids_upto
+        if upto is not None:
+            write_i64_be(out, upto[0])
+            self._bytes(upto[1])
+        if changes.ids:
+            self._count(len(changes.ids))
+            for segment, id, at, n in changes.ids:
+                write_i64_be(out, segment)
+                self._bytes(id)
+                write_i64_be(out, at)
+                write_i64_be(out, n)
+        if changes.sessions:
+            self._count(len(changes.sessions))
+            for session, change in changes.sessions.items():
+                self._text(session)
+                write_i64_be(out, change.active)
+                write_i64_be(out, change.turn)
+                out.append(1 if change.moved else 0)
+        if changes.states:
+            self._count(len(changes.states))
+            for session, (at, state) in changes.states.items():
+                self._text(session)
+                write_i64_be(out, at)
+                out.append(0 if state is None else 1)
+                if state is not None:
+                    self._bytes(state)
+        if changes.outbox:
+            self._count(len(changes.outbox))
+            for target, row in changes.outbox.items():
+                write_i64_be(out, target)
+                self._text(row.path)
+                write_i64_be(out, row.count)
+
+    def _taps_and_writers(self, changes: Changes) -> None:
+        out = self.out
+        if changes.taps:
+            self._count(len(changes.taps))
+            for tap, position in changes.taps.items():
+                write_i64_be(out, tap)
+                out.append(0 if position is None else 1)
+                if position is not None:
+                    write_i64_be(out, position.position)
+                    write_i64_be(out, position.lost)
+                    write_i64_be(out, position.event_position)
+                    write_i64_be(out, position.event_lost)
+                    out.append(1 if position.truncated else 0)
+        if changes.events:
+            self._count(len(changes.events))
+            for event in changes.events:
+                write_i64_be(out, event.at)
+                write_i64_be(out, event.n)
+                write_i64_be(out, event.outcome)
+                write_i64_be(out, event.time)
+                write_i64_be(out, event.enqueued)
+                write_i64_be(out, event.deliveries)
+                self._text(event.reason)
+        if changes.events_upto > 0:
+            write_i64_be(out, changes.events_upto)
+        if changes.written:
+            self._count(len(changes.written))
+            for writer, batch, id in changes.written:
+                self._text(writer)
+                write_i64_be(out, batch)
+                self._bytes(id)
+        if changes.writers:
+            self._count(len(changes.writers))
+            for writer, committed in changes.writers.items():
+                self._text(writer)
+                out.append(0 if committed is None else 1)
+                if committed is not None:
+                    write_i64_be(out, committed[0])
+                    write_i64_be(out, committed[1])
+
+    def _head(self, head: Head) -> None:
+        out = self.out
+        write_i64_be(out, head.fragment)
+        write_i64_be(out, head.last)
+        self._count(len(head.counts))
+        for count in head.counts:
+            write_i64_be(out, count)
+        write_i64_be(out, head.size)
+        write_i64_be(out, head.ids)
+        write_i64_be(out, head.dropped)
+        write_i64_be(out, head.turn)
+        write_i64_be(out, head.last_dead)
+        write_i64_be(out, head.last_event)
+        write_i64_be(out, head.events)
+        write_i64_be(out, head.kept_size)
+        write_i64_be(out, head.kept_dead_size)
+
+    # ---- values ----------------------------------------------------------------------------------
+
+    def _count(self, count: int) -> None:
+        write_i32_be(self.out, i32(count))
+
+    def _bytes(self, value: bytes) -> None:
+        write_i32_be(self.out, i32(len(value)))
+        self.out.write(value)
+
+    def _text(self, text: str) -> None:
+        self._bytes(text.encode("utf-8", "surrogatepass"))
+
+    def _overlay(self, overlay: Overlay) -> None:
+        self._count(len(overlay))
+        for name, value in overlay.items():
+            self._text(name)
+            self._bytes(value)
+
+
+def _sections(changes: Changes) -> int:
+    sections = 0
+    for bit, is_there in (
+        (PUTS, bool(changes.puts)),
+        (EDITS, bool(changes.edits)),
+        (KEEPS, bool(changes.keeps)),
+        (DELETES, bool(changes.deletes)),
+        (IDS_UPTO, changes.ids_upto is not None),
+        (IDS, bool(changes.ids)),
+        (SESSIONS, bool(changes.sessions)),
+        (STATES, bool(changes.states)),
+        (OUTBOX_ROWS, bool(changes.outbox)),
+        (TAPS, bool(changes.taps)),
+        (EVENTS, bool(changes.events)),
+        (EVENTS_UPTO, changes.events_upto > 0),
+        (WRITTEN, bool(changes.written)),
+        (WRITERS, bool(changes.writers)),
+        (HEAD, changes.head is not None),
+    ):
+        if is_there:
+            sections |= bit
+    return sections

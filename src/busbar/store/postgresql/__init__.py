@@ -1,0 +1,1 @@
+"""The messaging store in a PostgreSQL database: one schema for each store."""

@@ -1,0 +1,84 @@
+"""The place of a store in PostgreSQL: opened, created, measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import asyncpg
+
+from busbar.store.contract import OutcomeUnknown, Store, StoreError
+from busbar.store.location import StoreLocation
+from busbar.store.postgresql import schema
+from busbar.store.postgresql.address import parse_address
+from busbar.store.postgresql.connection import ConnectionLost, DatabaseConnection
+from busbar.store.postgresql.status import measured_size, status_text
+from busbar.store.postgresql.store import LastKnown, PostgresqlStore
+
+T = TypeVar("T")
+
+
+class PostgresqlLocation:
+    """A schema of a database. `identity` distinguishes the store from those that other namespaces may have there."""
+
+    def __init__(self, url: str, name: str, identity: str) -> None:
+        self._address = parse_address(url, name)
+        self._identity = identity
+        self._known = LastKnown()
+        self._store: PostgresqlStore | None = None
+
+    @property
+    def place(self) -> StoreLocation:
+        return StoreLocation(self._address.shown, self.make, self.size, self.beat, self.status)
+
+    def open(self) -> Store:
+        self._store = PostgresqlStore(self._address, self._known, self._identity, creates=False)
+        return self._store
+
+    def may_exist(self) -> bool:
+        """Whether the store is there, or cannot be reached."""
+        return self._ask(lambda connection, _: schema.identity(connection, self._address) is not None, True)
+
+    def make(self) -> Store:
+        """Create an empty store. If this store is there already, its schema is renamed. That of another namespace is not
+        touched."""
+        connection = DatabaseConnection(self._address)
+        try:
+            connection.open()
+            if schema.identity(connection, self._address) == self._identity:
+                aside = f"_replaced_{time.time_ns() // 1_000_000}"
+                schema.rename(connection, self._address, self._address.schema[: 63 - len(aside)] + aside)
+        except (ConnectionLost, asyncpg.PostgresError) as problem:
+            raise StoreError(f"{self._address.shown} cannot be replaced: {problem}") from problem
+        finally:
+            connection.drop()
+        self._known = LastKnown()
+        self._store = PostgresqlStore(self._address, self._known, self._identity)
+        return self._store
+
+    def beat(self) -> object:
+        """Show other processes that the owner works; called on the store's thread. The place of a store never changes."""
+        if self._store is not None:
+            try:
+                self._store.beat()
+            except OutcomeUnknown:
+                pass  # the next commit reports it
+        return None
+
+    def size(self) -> int:
+        return self._ask(measured_size, 0)
+
+    def status(self) -> str:
+        return self._ask(status_text, "")
+
+    def _ask(self, question: Callable[[DatabaseConnection, str], T], otherwise: T) -> T:
+        """Ask over a connection of its own: the caller is on another thread than the store."""
+        connection = DatabaseConnection(self._address)
+        try:
+            connection.open()
+            return question(connection, self._address.schema)
+        except (ConnectionLost, StoreError, asyncpg.PostgresError):
+            return otherwise
+        finally:
+            connection.drop()

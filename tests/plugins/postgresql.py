@@ -1,0 +1,9 @@
+"""Ends the PostgreSQL server that the tests of a process share (harness/postgresql.py)."""
+
+from __future__ import annotations
+
+from harness.postgresql import remove_shared
+
+
+def pytest_unconfigure() -> None:
+    remove_shared()
