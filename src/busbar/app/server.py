@@ -314,12 +314,7 @@ async def _broker(
         port.inspect_remote = members.inspect
         make_host = _remote_hosts(processes, places, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
-    home = CatalogueHome(
-        catalogue_in(directory.path),
-        asyncio.get_running_loop(),
-        namespace.limits.store_timeout / 1000,
-        fenced,
-    )
+    home = _home(directory, namespace.limits, fenced)
     catalogue = Catalogue(stores, home, namespace.limits, namespace.tier, namespace.name)
     port.serve(stores, catalogue)
     if processes is not None:
@@ -348,6 +343,12 @@ async def _broker(
             _log.warning("not all operations under way could be finished within %g s", DRAIN_SECONDS)
         if processes is not None:
             await processes.stop()
+
+
+def _home(directory: DataDirectory, limits: Limits, fenced: Callable[[], None]) -> CatalogueHome:
+    """The home of the catalogue, which is opened with the stores."""
+    loop = asyncio.get_running_loop()
+    return CatalogueHome(catalogue_in(directory.path), loop, limits.store_timeout / 1000, fenced)
 
 
 def _supervisor(

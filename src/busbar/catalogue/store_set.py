@@ -102,8 +102,10 @@ class StoreSet:
         update: BrokerUpdate,
         deleted: Mapping[int, str],
     ) -> dict[str, Exception]:
-        """Carry out the change with that number, which is made: definitions for each store, what brokers do besides, and
-        the fragments that are of no entity any more, with their stores. Returns the stores that failed, with the reason.
+        """Carry out the change with that number, which is made. Returns the stores that failed, with the reason.
+
+        `definitions` are the rows for each store, and `update` is what brokers do besides. `deleted` are the fragments that
+        are of no entity any more, with their stores.
 
         In an unavailable store nothing is written. Its fragments in memory get their settings, or are retired."""
         changes = {host: self._part(host, definitions, update, deleted) for host in self.hosts}
@@ -143,7 +145,7 @@ class StoreSet:
         await asyncio.gather(*[host.refresh_last_used(group) for host, group in groups.items()])
 
     def by_host(self, fragments: Iterable[int]) -> dict[StoreHost, list[int]]:
-        """These fragments, by the hosts of their stores."""
+        """Groups fragments by the hosts of their stores."""
         groups: dict[StoreHost, list[int]] = {}
         for fragment in fragments:
             host = self.routes.sink_of(fragment)
