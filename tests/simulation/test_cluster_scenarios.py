@@ -70,13 +70,13 @@ def test_who_awaits_a_barred_session_and_leaves_during_an_outage_is_forgotten(
     """While its store was unavailable, the bar kept those who had left, and handed them to the fragment afterwards."""
     world.kill(world.controller.processes["broker-0"])
     world.run(3.0)
-    client, other = world.client(0), world.client(0)
+    client, other = world.client(1), world.client(1)
     client.ask(c.AwaitSession(SESSIONS, client.origin, client.request()))
     world.disk.fail_next_commit(Fault.LOST)
     world.disk.refuses = 2
     world.send(other, PLAIN)
     world.run(0.02)
-    assert not world.controller.processes["broker-0"].hosts["store-0"].is_open
+    assert not world.controller.processes["broker-1"].hosts["store-0"].is_open
     if cancels:
         client.asked.clear()
         client.submit(c.CancelAwait(SESSIONS, client.origin, 1))

@@ -232,12 +232,11 @@ async def _edge(
         gateway = Gateway(broker.port, Authority(rules, broker.catalogue.authorization_rules), limits, secure)
         await gateway.start()
         return gateway
-    owners = {store.name: store.broker for store in broker.stores.hosts}
     count = broker.processes.count
     front = SharedListener(broker.processes)
     await front.start(
         [
-            NodeSettings(rules, share_of(limits, number, count), str(tls.certificate), str(tls.key), owners)
+            NodeSettings(rules, share_of(limits, number, count), str(tls.certificate), str(tls.key))
             for number in range(count)
         ]
     )
@@ -354,9 +353,8 @@ def _remote_hosts(
 
     def make_host(name: str) -> StoreHost:
         place = SqliteLocation(directory.path, name)
-        owner = processes.owner(name)
-        host = RemoteStoreHost(name, owner.name, loop, wall_clock, port.dispatch, fenced, place.place)
-        owner.assign_store(host)
+        host = RemoteStoreHost(name, "", loop, wall_clock, port.dispatch, fenced, place.place)
+        processes.assign_store(host)
         return host
 
     return make_host

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from busbar.broker.dispatcher import CommandSink
 from busbar.broker.move_runner import MoveRunner
 from busbar.catalogue.change import EntityChange
 from busbar.cluster.channel import Channel
@@ -19,8 +18,8 @@ from busbar.cluster.controller_connection import ControllerConnection
 from busbar.cluster.fd_passing import CLIENT, FdReceiver
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer, PeerServers
-from busbar.cluster.remote_store import RemoteStore
 from busbar.cluster.session_bar import SessionBar
+from busbar.cluster.store_route import StoreRoute
 from busbar.model.api import EntityView, TransferReport
 from busbar.model.effects import Effect
 
@@ -87,7 +86,9 @@ class BrokerNode:
         self._port.entities_changed(entities)
 
     def store_opened(self, taker: SessionBar) -> None:
-        self._moves.on_store_open(taker)
+        route = self._port.route_to(taker.name)
+        if route is not None:
+            route.own_opened()
 
     async def ping(self) -> None:
         """Completes at once; the completion is the reply to the controller."""
@@ -105,6 +106,17 @@ class BrokerNode:
     def broker_ended(self, broker: str) -> None:
         self._served.settle(broker, None)
 
+    def stores_moved(self, owners: Mapping[str, str]) -> None:
+        for store, broker in owners.items():
+            route = self._port.route_to(store)
+            if route is None:  # the gateway is not open yet
+                continue
+            if broker == self._name:
+                assert self.channel is not None
+                route.use_own(self.channel.takers[store], broker)
+            else:
+                self._port.store_moved(store, broker)
+
     async def transfers(self) -> TransferReport:
         return await self._moves.transfers()
 
@@ -118,15 +130,15 @@ class BrokerNode:
         """Assign the stores of the namespace, before entities are known: their fragments can be in any of them."""
         assert self.channel is not None
         loop = asyncio.get_running_loop()
-        takers: list[CommandSink] = []
+        routes: list[StoreRoute] = []
         for store, broker in settings.owners.items():
+            route = StoreRoute(store, broker, loop, self._clock, self._port.dispatch)
+            route.on_open = partial(self._moves.on_store_open, route)
             if broker == self._name:
-                takers.append(self.channel.takers[store])
-            else:
-                remote = RemoteStore(store, broker, loop, self._clock, self._port.dispatch)
-                remote.on_open = partial(self._moves.on_store_open, remote)
-                takers.append(remote)
-        self._port.configure(self.channel.controller, takers)
+                route.use_own(self.channel.takers[store], broker)
+            routes.append(route)
+        others = [broker for broker in settings.brokers if broker != self._name]
+        self._port.configure(self.channel.controller, routes, others)
 
     async def _open(self, settings: NodeSettings) -> None:
         self._transfer_patience = settings.limits.transfer_patience

@@ -16,8 +16,10 @@ class NodeSettings(msgspec.Struct, array_like=True):
     limits: Limits
     certificate: str
     certificate_key: str
-    owners: dict[str, str]
-    """By store, the name of the broker that has it."""
+    owners: dict[str, str] = {}
+    """By store, the name of the broker that owns it when the gateway opens."""
+    brokers: list[str] = []
+    """The names of all brokers of the namespace."""
 
 
 SHARED = (

@@ -67,6 +67,9 @@ class NodeApi(Protocol):
     def broker_ended(self, broker: str) -> None:
         """Note that another broker process has ended, and the connections of its clients with it."""
 
+    def stores_moved(self, owners: Mapping[str, str]) -> None:
+        """Note that these stores are claimed by other broker processes from now on, each by that one."""
+
     async def transfers(self) -> TransferReport:
         """What is moved out of fragments of this process, and what is held."""
 

@@ -4,8 +4,8 @@ Rules:
 1. Commands are passed on in their order. The state of the store is what the other process reported last.
 2. When the channel to the other process ends, its stores are unavailable, like those with any other fault. The outcome of
    commands without an answer is unknown; later commands are refused at once and certainly did nothing. What consumers
-   asked for is kept (outstanding.py, offline_buffer.py). Most often the other process has ended; if not, another channel
-   is made.
+   asked for is kept (outstanding.py, offline_buffer.py). Most often the other process has ended, and a third one claims
+   the store; if not, another channel is made.
 3. When the store is open again, consumers' credit is asked for again.
 4. Message locks and sessions are memory of the process that ended. The holder of a message finds that its lock is lost. The
    holder of a session is notified at once; another consumer gets the session when its lock would have ended
@@ -75,8 +75,15 @@ class RemoteStore:
 
     def channel_closed(self, channel: Channel) -> None:
         """Note that a channel to the other process ended. It may have been replaced before."""
-        if channel is self._channel:
+        if self.is_reached_over(channel):
             self.disconnected(OUT_OF_REACH)
+
+    @property
+    def has_channel(self) -> bool:
+        return self._channel is not None
+
+    def is_reached_over(self, channel: Channel) -> bool:
+        return channel is self._channel
 
     def disconnected(self, reason: str) -> None:
         """Make the store unavailable, since the channel has ended. The outcome of commands that wait is unknown."""
@@ -158,23 +165,42 @@ class RemoteStore:
 
 
 class PeerClient(Channel):
-    """The channel to the stores of another broker process."""
+    """The channel to the stores of another broker process.
 
-    def __init__(self, stores: Mapping[str, RemoteStore], ended: Callable[[], None]) -> None:
+    The other process reports the state of each of its stores when it has claimed it. The controller's report that the store
+    is there may come later. So the last state of every store is kept here until the store is attached."""
+
+    def __init__(self, broker: str, stores: Mapping[str, RemoteStore], ended: Callable[[], None]) -> None:
+        """`stores` are all of the namespace; those of this broker process are used over the channel."""
         super().__init__()
+        self.broker = broker
         self.connected: asyncio.Event = asyncio.Event()
         """Set when the state of all its stores is known, or the channel has ended."""
         self._stores = stores
         self._ended = ended
-        self._unseen = {*stores}
+        self._unseen = {store.name for store in stores.values() if store.broker == broker}
+        self._statuses: dict[str, protocol.StoreStatus] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if self.is_aborted:  # another one has taken its place before it began
             return
         for store in self._stores.values():
-            store.connected(self)
+            if store.broker == self.broker:
+                self.attach(store)
         protocol.PEER.remote(self).met()
+        self._note_seen()
+
+    def attach(self, store: RemoteStore) -> None:
+        """Use a store of the other process over this channel."""
+        store.connected(self)
+        status = self._statuses.get(store.name)
+        if status is not None:
+            store.status_changed(status)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._transport is not None and not self.is_lost and not self.is_aborted
 
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
         store = self._stores.get(frame.store)
@@ -183,12 +209,17 @@ class PeerClient(Channel):
         if isinstance(frame, protocol.EffectsFrame):
             store.effects_received(effects_codec.decode(frame.effects))
         elif isinstance(frame, protocol.StoreStatus):
-            store.status_changed(frame)
+            self._statuses[frame.store] = frame
+            if store.is_reached_over(self):
+                store.status_changed(frame)
             self._unseen.discard(frame.store)
-            if not self._unseen:
-                self.connected.set()
+            self._note_seen()
         else:
             raise WireError("Commands came where effects should.")
+
+    def _note_seen(self) -> None:
+        if not self._unseen:
+            self.connected.set()
 
     def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
         raise WireError("A gateway was called by a broker process that it uses.")

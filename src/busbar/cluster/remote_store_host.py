@@ -1,8 +1,9 @@
 """The controller's host of a store that a broker process has.
 
 Rules, beside those of remote_store.py:
-1. When the broker process was started again, its stores come back like all unavailable stores. Each is opened when that is
-   possible and checked by the catalogue; then its fragments are taken into service.
+1. When the broker process has ended, another one claims the store, or the same one that was started again. The store comes
+   back like all unavailable stores. It is opened when that is possible and checked by the catalogue; then its fragments
+   are taken into service.
 2. Commands of gateways do not come through here. The broker process is asked when a fragment was last used. Uses that were
    not asked for before it ended are lost; so the return of the store counts as a use.
 3. When the broker process ended, gateways of others may have clients that hold sessions of its fragments. Until the longest
@@ -76,10 +77,14 @@ class RemoteStoreHost(RemoteStore):
             protocol.STORES.remote(channel, protocol.ALL_STORES).assign_store(self.name)
 
     async def restore(self) -> None:
-        """Bring the store back after its broker was started again. Returns when the store takes calls."""
+        """Bring the store back at the broker that owns it now. Returns when the store takes calls."""
         if self._channel is not None and self.detached and self._trying:
             with contextlib.suppress(ChannelClosed):
                 await self._there.restore(self.reason, self._offline, self._take_reset())
+
+    def start_restoring(self) -> None:
+        """Bring the store back at another broker, which was made its owner."""
+        self._restoring = self._loop.create_task(self.restore())
 
     def disconnected(self, reason: str) -> None:
         if self._closed:
@@ -131,7 +136,7 @@ class RemoteStoreHost(RemoteStore):
         self._trying = True
         if self.state is StoreState.UNAVAILABLE and self._channel is not None:
             if self.detached:
-                self._restoring = self._loop.create_task(self.restore())
+                self.start_restoring()
             else:
                 self._there.start_reopening()
 

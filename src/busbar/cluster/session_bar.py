@@ -68,6 +68,10 @@ class SessionBar:
     def epoch(self) -> int:
         return self._host.epoch
 
+    @property
+    def is_open(self) -> bool:
+        return self._host.is_open
+
     def bar(self, until: Mapping[int, int]) -> None:
         """Let no client accept sessions of these fragments before their times."""
         self._until.update(until)

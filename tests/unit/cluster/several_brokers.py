@@ -132,7 +132,7 @@ class Cluster:
     async def join(self, name: str) -> None:
         """Open the gateway of a broker, and connect it with the others."""
         broker = self.brokers[name]
-        settings = NodeSettings([], Limits(), "", "", dict(self._owners))
+        settings = NodeSettings([], Limits(), "", "", dict(self._owners), sorted({*self._owners.values()}))
         opened = protocol.NODES.remote(broker.channel).open_gateway(settings)
         self.publisher.add_broker(broker.channel)
         await opened

@@ -14,7 +14,7 @@ from busbar.cluster import protocol
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.codec import commands_codec
 from busbar.cluster.peer_server import PeerServer
-from busbar.cluster.remote_store import RemoteStore
+from busbar.cluster.store_route import StoreRoute
 from busbar.model.commands import RELEASE, AwaitSession, Command, Demand, Inspect, Leave, Peek, Send, Settle
 from busbar.model.effects import Effect
 from busbar.model.message import ACTIVE, Draft
@@ -31,12 +31,12 @@ async def connected(*ends: asyncio.Protocol) -> None:
 
 
 @asynccontextmanager
-async def gateway() -> AsyncIterator[tuple[ClusterBroker, RemoteStore, Peer]]:
+async def gateway() -> AsyncIterator[tuple[ClusterBroker, StoreRoute, Peer]]:
     """A broker process whose only entity has its fragment (1) with another one."""
     async with two_ends() as (to_serving, _):
         port = ClusterBroker()
-        store = RemoteStore("store-1", "broker-1", asyncio.get_running_loop(), clock, port.dispatch)
-        port.configure(protocol.CONTROLLER.remote(to_serving), [store])
+        store = StoreRoute("store-1", "broker-1", asyncio.get_running_loop(), clock, port.dispatch)
+        port.configure(protocol.CONTROLLER.remote(to_serving), [store], ["broker-1"])
         port.routes.assign([1], [store])
         peer, channel = Peer(), port.add_peer("broker-1")
         await connected(peer, channel)

@@ -47,7 +47,7 @@ STORE = StoreView("store-0", "sqlite:store-0", "open", 5, fragments=2)
 ROWS = {"entity/orders": b"v1={}", "emptying/7": None}
 SETTINGS = {7: QueueDescription(lock_duration=21_000).fragment_settings()}
 NODE = NodeSettings(
-    [SasRule("root", ("k",), frozenset(("Send",)))], Limits(), "c", "k", {"store-0": "broker-0"}
+    [SasRule("root", ("k",), frozenset(("Send",)))], Limits(), "c", "k", {"store-0": "broker-0"}, ["broker-0"]
 )
 
 Case = tuple[str, tuple[object, ...], object]
@@ -119,6 +119,7 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("open_gateway", (NODE,), None),
             ("connect_peers", (["broker-1"],), None),
             ("broker_ended", ("broker-1",), None),
+            ("stores_moved", ({"store-1": "broker-0"},), None),
             ("close_gateway", (), None),
             ("transfers", (), TRANSFERS),
         ],
