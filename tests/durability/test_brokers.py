@@ -269,8 +269,8 @@ def test_a_broker_that_hangs_is_replaced_and_others_go_on(tmp_path: Path) -> Non
 
 @pytest.mark.req("P25")
 def test_a_broker_that_hangs_while_it_starts_is_replaced(tmp_path: Path) -> None:
-    """Both have been killed, so that each opens its stores again. One is stopped when it has just opened the first: its other
-    stores, its gateway and the other broker have to wait."""
+    """Both have been killed, so that each opens its stores again. One is stopped when it has just opened the first: its
+    other stores, its gateway and the other broker have to wait."""
     text = json.loads(config())
     text["Busbar"] = {"Limits": {"broker_ping_timeout": 2_000}}
     server = Busbar(tmp_path / "data", json.dumps(text), arguments=("--brokers", "2")).start()

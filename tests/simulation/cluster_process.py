@@ -2,7 +2,7 @@
 
 A broker process has a ClusterBroker, the hosts of its stores, and channels to and from every other one. The controller is
 simulated as far as brokers depend on it: it introduces them to each other, says which of them have ended, lets others claim
-their stores, starts them again, and bars the sessions of one that died.
+their stores, and starts them again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from busbar.cluster import protocol
 from busbar.cluster.claims import StoreClaims
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.peer_server import PeerServer, PeerServers, state_of
-from busbar.cluster.session_bar import SessionBar
 from busbar.cluster.store_route import StoreRoute
 from busbar.model.effects import Effect
 from busbar.model.settings import FragmentSettings
@@ -86,22 +85,23 @@ class SimulatedBroker:
         name: str,
         around: Surroundings,
         claims: StoreClaims,
-        barred: Callable[[], dict[int, int]],
+        gateways: Callable[[], list[str]],
         misses: Callable[[str], None],
     ) -> None:
-        """No session of a fragment that is `barred` can be accepted before its time. `misses` gets the name of a broker to
-        which there is no channel."""
+        """`gateways` are those that live. `misses` gets the name of a broker to which there is no channel."""
         self.name = name
+        self.gateway = f"{name}.{around.random.getrandbits(32):08x}"
         self.loop: VirtualLoop = around.scheduler.make_loop()
         self.broker = ClusterBroker()
         self.hosts: dict[str, LocalStoreHost] = {}
-        self.bars: dict[str, SessionBar] = {}
         self.routes: dict[str, StoreRoute] = {}
         self.peers: list[PeerServer] = []
         self.served = PeerServers(self.broker)
         self.is_started = False
         self._around = around
-        self._barred = barred
+        self._gateways = gateways
+        self._ended: set[str] = set()
+        """Gateways that have ended, as the controller said."""
         self._claiming: list[asyncio.Task[None]] = []
         self._sockets_arrive = self._words_arrive = 0.0
         with self.loop.running():
@@ -110,7 +110,7 @@ class SimulatedBroker:
                 route = StoreRoute(store.name, owner, self.loop, around.wall, self.broker.dispatch)
                 self.routes[store.name] = route
                 if owner == name:
-                    route.use_own(self._own(store), name)
+                    route.use_own(self._own(store), name, self.gateway)
             others = [other for other in claims.brokers if other != name]
             self.broker.configure(
                 cast(protocol.ControllerApi, ToController(misses)), self.routes.values(), others
@@ -123,8 +123,8 @@ class SimulatedBroker:
     def is_dead(self) -> bool:
         return self.loop.is_killed
 
-    def _own(self, store: SimulatedStore) -> SessionBar:
-        """The host of a store that this process owns, behind its bar."""
+    def _own(self, store: SimulatedStore) -> LocalStoreHost:
+        """The host of a store that this process owns."""
         around = self._around
 
         def thread(name: str, loop: asyncio.AbstractEventLoop, patience: float) -> SimulatedStoreThread:
@@ -141,18 +141,15 @@ class SimulatedBroker:
             rules=RuleCompiler(around.make_id),
             thread=thread,
         )
-        bar = self.bars[store.name] = SessionBar(host, self.loop, around.wall, self._emit)
 
         async def admit(_: StoreHost, recreated: bool) -> None:
-            barred = {f: until for f, until in self._barred().items() if f in store.fragments}
-            if barred:
-                bar.bar(barred)
+            host.gateways = {*self._gateways()} - self._ended
             await host.add_fragments(store.fragments)
 
         host.shown = partial(self._show, host)
         host.admit = admit
         self.hosts[store.name] = host
-        return bar
+        return host
 
     def _emit(self, effects: list[Effect]) -> None:
         self._around.emitted(effects)
@@ -197,17 +194,20 @@ class SimulatedBroker:
         await host.mark_unavailable(reason)
         host.start_reopening()
 
-    def hear_of_end(self, broker: str, moved: dict[str, str]) -> None:
+    def hear_of_end(self, broker: str, gateway: str, moved: dict[str, str]) -> None:
         """The controller says that another broker has ended, and which brokers claim its stores. That need not come before
         or after sockets."""
         self._words_arrive = max(self._words_arrive, self.loop.time() + self._around.delay())
-        self.loop.call_at(self._words_arrive, self._heard_of_end, broker, moved)
+        self.loop.call_at(self._words_arrive, self._heard_of_end, broker, gateway, moved)
 
-    def _heard_of_end(self, broker: str, moved: dict[str, str]) -> None:
-        self.served.settle(broker, None)
+    def _heard_of_end(self, broker: str, gateway: str, moved: dict[str, str]) -> None:
+        self.served.settle(broker)
+        self._ended.add(gateway)
+        for host in self.hosts.values():
+            host.gateway_ended(gateway)
         for store, owner in moved.items():
             if owner == self.name:
-                self.routes[store].use_own(self._own(self._around.stores[store]), owner)
+                self.routes[store].use_own(self._own(self._around.stores[store]), owner, self.gateway)
                 claim = self._claim(self.hosts[store], "its broker process ended")
                 self._claiming.append(self.loop.create_task(claim))
             else:
@@ -218,9 +218,9 @@ class SimulatedBroker:
         channel = self.broker.add_peer(broker)
         self.loop.call_later(self._around.delay(), end.begin, channel)
 
-    def take_served(self, broker: str, end: StreamEnd) -> None:
+    def take_served(self, broker: str, gateway: str, end: StreamEnd) -> None:
         """A stream over which another broker uses the stores of this one."""
-        served = self.served.serve(broker, lambda: [*self.hosts.values()], self.peers.remove)
+        served = self.served.serve(broker, gateway, lambda: [*self.hosts.values()], self.peers.remove)
         self.peers.append(served)
         self.loop.call_later(self._around.delay(), end.begin, served)
 
@@ -241,7 +241,6 @@ class Controller:
         self._places: dict[str, list[StreamEnd]] = {name: [] for name in names}
         """By broker: the ends of streams that would notice its death."""
         self.claims = StoreClaims(names)
-        self._barred: dict[int, int] = {}
         self._introduced: dict[tuple[str, str], float] = {}
         for store in around.stores:
             self.claims.add(store)
@@ -263,30 +262,22 @@ class Controller:
         self.loop.call_later(self._around.delay(), self._heard_of_death, name)
 
     def _heard_of_death(self, name: str) -> None:
-        now = self._around.wall()
         self._known.remove(name)
-        for store in self.claims.stores_of(name):
-            for fragment, settings in self._around.stores[store].fragments.items():
-                if settings.requires_session:
-                    self._barred[fragment] = now + settings.lock_ms
+        gateway = self.processes[name].gateway
         moved = self.claims.end(name)
         self._around.note(f"{name} has ended; its stores are claimed: {moved}")
         for other in self._known:
-            self.processes[other].hear_of_end(name, moved)
+            self.processes[other].hear_of_end(name, gateway, moved)
         pause = RESTART_PAUSE * self._around.random.choice([1, 2, 20])
         self.loop.call_later(pause, self._start, name)
 
     def _start(self, name: str, is_first: bool = False) -> None:
         around = self._around
-
-        def barred() -> dict[int, int]:
-            return {fragment: until for fragment, until in self._barred.items() if until > around.wall()}
-
         process = self.processes[name] = SimulatedBroker(
             name,
             around,
             self.claims,
-            barred,
+            lambda: [self.processes[known].gateway for known in self._known],
             lambda other: self._asked_for(process, other),
         )
         self._known.append(name)
@@ -321,7 +312,7 @@ class Controller:
         self._places[there].append(leading)
         self._places[here].append(served)
         one.hand_over(lambda: one.take_peer(there, leading))
-        another.hand_over(lambda: another.take_served(here, served))
+        another.hand_over(lambda: another.take_served(here, one.gateway, served))
         for dead, end in ((one.is_dead, served), (another.is_dead, leading)):
             if dead:  # and nobody has noticed
                 end.break_off(self._around.delay())

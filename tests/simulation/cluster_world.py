@@ -168,17 +168,11 @@ class World:
 
     def connect(self, process: SimulatedBroker) -> SimulatedClient:
         self.names += 1
-        client = SimulatedClient(
-            f"client-{self.names}", process, self.truth, self.notes, self.wall, self._owner_of
-        )
+        client = SimulatedClient(f"client-{self.names}", process, self.truth, self.notes, self.wall)
         client.rivals = lambda: [other for other in self.clients if other is not client]
         self.clients.append(client)
         self.note(f"client-{self.names} connects to {process.name}")
         return client
-
-    def _owner_of(self, fragment: int) -> SimulatedBroker:
-        (store,) = [store.name for store in self.stores.values() if fragment in store.fragments]
-        return self.controller.processes[self.controller.claims.owners[store]]
 
     def disconnect(self, client: SimulatedClient) -> None:
         client.disconnect()
@@ -258,16 +252,16 @@ class World:
             for route in process.routes.values():
                 asked, drained, demands = route._standing.fail_all()
                 assert not asked and not drained and not any(demands.values()), route.name
-                assert not route._standing.take_holders() and not route._standing._sessions._asked
+                assert not route._standing.resumptions() and not route._standing._sessions._asked
+                assert not route._standing._sessions._locked and not route._standing._sessions._receiving
                 assert not route._parking.replay(), f"{process.name} keeps something for {route.name}"
-            for bar in process.bars.values():
-                assert not bar._awaits and not bar._until
             for host in process.hosts.values():
                 assert host.is_open and host.commit_loop.idle, f"{host.name} is {host.state}"
                 assert not host._lifecycle._buffer.replay()
         for fragment in self.settings:
             machine = self.machine(fragment)
             assert not machine.demands() and not machine.awaits(), f"fragment {fragment} has consumers"
+            assert not machine.has_absent_holders() and not self.durable(fragment).holds
 
     def _check_disks(self) -> None:
         for fragment, settings in self.settings.items():

@@ -25,6 +25,7 @@ from busbar.model.commands import (
     Command,
     Demand,
     Leave,
+    ResumeSession,
     Settle,
 )
 from busbar.model.effects import MOVER_ORIGIN, Delivered, Effect, Refused
@@ -35,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 BROKER_ORIGIN = 0
 """The origin of what the broker itself asks: that does not use an entity."""
-REGISTERING = (Demand, AwaitSession, AcceptSession)
+REGISTERING = (Demand, AwaitSession, AcceptSession, ResumeSession)
 """Commands by which a fragment registers their origin, until the origin leaves."""
 
 

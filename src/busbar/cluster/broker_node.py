@@ -18,7 +18,6 @@ from busbar.cluster.controller_connection import ControllerConnection
 from busbar.cluster.fd_passing import CLIENT, FdReceiver
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer, PeerServers
-from busbar.cluster.session_bar import SessionBar
 from busbar.cluster.store_route import StoreRoute
 from busbar.model.api import EntityView, TransferReport
 from busbar.model.effects import Effect
@@ -26,7 +25,7 @@ from busbar.model.effects import Effect
 PEER = "peer"
 """The label of a socket that leads to the stores of another broker process, whose name follows."""
 SERVED = "served"
-"""Of one from which another broker process uses the stores of this one."""
+"""Of one from which another broker process uses the stores of this one. Its name follows, and that of its gateway."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +64,7 @@ class BrokerNode:
         self._clock = clock
         self._open_gateway = open_gateway
         self._gateway: ServingGateway | None = None
+        self._gateway_name = ""
         self._fd_socket = FdReceiver(
             end,
             self._on_socket,
@@ -85,8 +85,8 @@ class BrokerNode:
     def entities_changed(self, entities: Sequence[EntityChange]) -> None:
         self._port.entities_changed(entities)
 
-    def store_opened(self, taker: SessionBar) -> None:
-        route = self._port.route_to(taker.name)
+    def store_opened(self, store: str) -> None:
+        route = self._port.route_to(store)
         if route is not None:
             route.own_opened()
 
@@ -103,8 +103,11 @@ class BrokerNode:
         await self._port.wait_for_peers(brokers)
         self._moves.start(self._transfer_patience)
 
-    def broker_ended(self, broker: str) -> None:
-        self._served.settle(broker, None)
+    def broker_ended(self, broker: str, gateway: str) -> None:
+        self._served.settle(broker)
+        assert self.channel is not None
+        for host in self.channel.hosts.values():
+            host.gateway_ended(gateway)
 
     def stores_moved(self, owners: Mapping[str, str]) -> None:
         for store, broker in owners.items():
@@ -113,7 +116,7 @@ class BrokerNode:
                 continue
             if broker == self._name:
                 assert self.channel is not None
-                route.use_own(self.channel.takers[store], broker)
+                route.use_own(self.channel.hosts[store], broker, self._gateway_name)
             else:
                 self._port.store_moved(store, broker)
 
@@ -130,12 +133,13 @@ class BrokerNode:
         """Assign the stores of the namespace, before entities are known: their fragments can be in any of them."""
         assert self.channel is not None
         loop = asyncio.get_running_loop()
+        self._gateway_name = settings.gateway
         routes: list[StoreRoute] = []
         for store, broker in settings.owners.items():
             route = StoreRoute(store, broker, loop, self._clock, self._port.dispatch)
             route.on_open = partial(self._moves.on_store_open, route)
             if broker == self._name:
-                route.use_own(self.channel.takers[store], broker)
+                route.use_own(self.channel.hosts[store], broker, settings.gateway)
             routes.append(route)
         others = [broker for broker in settings.brokers if broker != self._name]
         self._port.configure(self.channel.controller, routes, others)
@@ -154,14 +158,14 @@ class BrokerNode:
         elif kind == PEER:
             self._link(self._port.add_peer(broker), what)
         elif kind == SERVED:
-            self._link(self._serve(broker), what)
+            self._link(self._serve(*broker.split(" ")), what)
         else:
             raise WireError(f"A broker process was handed a socket as {label!r}.")
 
-    def _serve(self, broker: str) -> PeerServer:
+    def _serve(self, broker: str, gateway: str) -> PeerServer:
         assert self.channel is not None
         peers, hosts = self.channel.peers, self.channel.hosts
-        served = self._served.serve(broker, lambda: [*hosts.values()], peers.discard)
+        served = self._served.serve(broker, gateway, lambda: [*hosts.values()], peers.discard)
         peers.add(served)
         return served
 

@@ -31,10 +31,12 @@ from busbar.model.commands import (
     Purge,
     ReadTap,
     ReceiveDeferred,
+    ReleaseHolds,
     RemoveMoved,
     Renew,
     RenewSession,
     ReserveNumbers,
+    ResumeSession,
     ResumeTap,
     Send,
     SetSessionState,
@@ -152,76 +154,84 @@ COMMANDS: dict[type[Any], tuple[int, Fields]] = {
     ]),
     AcceptSession: (12, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("consumer", Int), ("session", str | None),
+        ("holder", str),
     ]),
-    RenewSession: (13, [
+    ResumeSession: (13, [
+        ("fragment", Int), ("origin", Int), ("consumer", Int), ("session", str), ("numbers", list[Int]),
+        ("nonces", list[Int]), ("holder", str),
+    ]),
+    ReleaseHolds: (14, [
+        ("fragment", Int), ("gateway", str),
+    ]),
+    RenewSession: (15, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("consumer", Int),
     ]),
-    GetSessionState: (14, [
+    GetSessionState: (16, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("consumer", Int),
     ]),
-    SetSessionState: (15, [
+    SetSessionState: (17, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("consumer", Int), ("state", bytes | None),
     ]),
-    ListSessions: (16, [
+    ListSessions: (18, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("updated_after", Int), ("after", str | None),
         ("top", Int),
     ]),
-    ReadTap: (17, [
+    ReadTap: (19, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("tap", Int), ("sub", Int), ("stream", Int),
         ("after", Int), ("upto", Int), ("count", Int), ("max_bytes", Int),
     ]),
-    ShowTaps: (18, [
+    ShowTaps: (20, [
         ("fragment", Int), ("origin", Int), ("request", Int),
     ]),
-    AdvanceTap: (19, [
+    AdvanceTap: (21, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("tap", Int), ("stream", Int),
         ("position", Int), ("owner", str),
     ]),
-    ResumeTap: (20, [
+    ResumeTap: (22, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("tap", Int), ("owner", str),
     ]),
-    FindTime: (21, [
+    FindTime: (23, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("sub", Int), ("at", Int),
     ]),
-    CommitWrites: (22, [
+    CommitWrites: (24, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("writer", str), ("batch", Int),
     ]),
-    Transact: (23, [
+    Transact: (25, [
         ("fragment", Int), ("origin", Int), ("request", Int),
         ("parts", list[Send | Settle | CancelScheduled | SetSessionState]),
     ]),
-    Probe: (24, [
+    Probe: (26, [
         ("fragment", Int), ("origin", Int), ("request", Int),
         ("parts", list[Send | Settle | CancelScheduled | SetSessionState]),
     ]),
-    ReserveNumbers: (25, [
+    ReserveNumbers: (27, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("count", Int),
     ]),
-    PullOutbox: (26, [
+    PullOutbox: (28, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("target", Int), ("count", Int),
         ("max_bytes", Int), ("after", Int),
     ]),
-    TakeMoved: (27, [
+    TakeMoved: (29, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("source", Int), ("fence", Int),
         ("numbers", list[Int]), ("drafts", list[Draft]),
     ]),
-    RemoveMoved: (28, [
+    RemoveMoved: (30, [
         ("fragment", Int), ("target", Int), ("upto", Int), ("refused", Int), ("condition", str),
         ("text", str),
     ]),
-    AvoidTargets: (29, [
+    AvoidTargets: (31, [
         ("fragment", Int), ("targets", list[Int]),
     ]),
-    ForgetMarks: (30, [
+    ForgetMarks: (32, [
         ("fragment", Int), ("sources", list[Int]),
     ]),
-    Inspect: (31, [
+    Inspect: (33, [
         ("fragment", Int), ("origin", Int), ("request", Int),
     ]),
-    InspectDuplicates: (32, [
+    InspectDuplicates: (34, [
         ("fragment", Int), ("origin", Int), ("request", Int),
     ]),
-    Tick: (33, [
+    Tick: (35, [
         ("fragment", Int),
     ]),
 }

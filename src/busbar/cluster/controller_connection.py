@@ -6,7 +6,6 @@ which entities there are, and when the process ends.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -22,7 +21,6 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.peer_server import PeerServer, state_of
-from busbar.cluster.session_bar import SessionBar
 from busbar.model.effects import Effect
 from busbar.store.contract import StoreError
 
@@ -39,8 +37,8 @@ class NodeHandler(protocol.NodeApi, Protocol):
     def entities_changed(self, entities: Sequence[EntityChange]) -> None:
         """Entities are other than before, at this gateway from now on."""
 
-    def store_opened(self, taker: SessionBar) -> None:
-        """A store of this process is open, perhaps again; its commands go to this one."""
+    def store_opened(self, store: str) -> None:
+        """A store of this process is open, perhaps again."""
 
 
 class ControllerConnection(Channel):
@@ -53,8 +51,6 @@ class ControllerConnection(Channel):
         super().__init__()
         self.hosts: dict[str, LocalStoreHost] = {}
         """Those that were not closed."""
-        self.takers: dict[str, SessionBar] = {}
-        """Where commands for them go."""
         self.peers: set[PeerServer] = set()
         """Other broker processes that have commands for them."""
         self.controller: protocol.ControllerApi = protocol.CONTROLLER.remote(self)
@@ -65,8 +61,7 @@ class ControllerConnection(Channel):
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
         if not isinstance(frame, protocol.CommandsFrame):
             raise WireError(f"A broker process got {type(frame).__name__}.")
-        self._host(frame.store)
-        self.takers[frame.store].submit(commands_codec.decode(frame.commands))
+        self._host(frame.store).submit(commands_codec.decode(frame.commands))
 
     def closed(self) -> None:
         self._ended()
@@ -76,7 +71,7 @@ class ControllerConnection(Channel):
             return protocol.NODES, self._member
         if target == protocol.ALL_STORES:
             return protocol.STORES, self
-        return protocol.STORE, OwnedStore(self._host(target), self.takers[target], self._closed)
+        return protocol.STORE, OwnedStore(self._host(target), self._closed)
 
     # ---- all stores ----
 
@@ -96,9 +91,8 @@ class ControllerConnection(Channel):
             self.write(state)
             for peer in self.peers:
                 peer.write(state)
-            taker = self.takers.get(store)
-            if host.is_open and self._member is not None and taker is not None:
-                self._member.store_opened(taker)
+            if host.is_open and self._member is not None:
+                self._member.store_opened(store)
 
         async def admit(_: StoreHost, anew: bool) -> None:
             try:
@@ -110,7 +104,6 @@ class ControllerConnection(Channel):
         host.shown = show
         host.admit = admit
         self.hosts[store] = host
-        self.takers[store] = SessionBar(host, asyncio.get_running_loop(), host.clock, emit)
 
     async def apply_change(
         self, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
@@ -128,7 +121,6 @@ class ControllerConnection(Channel):
 
     def _closed(self, host: LocalStoreHost) -> None:
         self.hosts.pop(host.name, None)
-        self.takers.pop(host.name, None)
 
     def _host(self, store: str) -> LocalStoreHost:
         host = self.hosts.get(store)
@@ -140,15 +132,15 @@ class ControllerConnection(Channel):
 class OwnedStore:
     """A protocol.HostedStore. The host answers every method that is not defined here."""
 
-    def __init__(
-        self, host: LocalStoreHost, bar: SessionBar, closed: Callable[[LocalStoreHost], None]
-    ) -> None:
+    def __init__(self, host: LocalStoreHost, closed: Callable[[LocalStoreHost], None]) -> None:
         self._host = host
         self._closed = closed
-        self.bar_sessions = bar.bar
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)
+
+    def set_gateways(self, gateways: Sequence[str]) -> None:
+        self._host.gateways = {*gateways}
 
     async def last_uses(self, fragments: Sequence[int]) -> Sequence[int]:
         return [self._host.last_used(fragment) for fragment in fragments]

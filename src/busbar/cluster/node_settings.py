@@ -20,6 +20,8 @@ class NodeSettings(msgspec.Struct, array_like=True):
     """By store, the name of the broker that owns it when the gateway opens."""
     brokers: list[str] = []
     """The names of all brokers of the namespace."""
+    gateway: str = ""
+    """The name of the gateway. No other has had it, also none of an earlier process of this broker."""
 
 
 SHARED = (

@@ -6,10 +6,10 @@ Rules:
    commands without an answer is unknown; later commands are refused at once and certainly did nothing. What consumers
    asked for is kept (outstanding.py, offline_buffer.py). Most often the other process has ended, and a third one claims
    the store; if not, another channel is made.
-3. When the store is open again, consumers' credit is asked for again.
-4. Message locks and sessions are memory of the process that ended. The holder of a message finds that its lock is lost. The
-   holder of a session is notified at once; another consumer gets the session when its lock would have ended
-   (session_bar.py).
+3. When the store is open again, the sessions that consumers hold are resumed first. Then the owner gets the report that all
+   others of this gateway are left, and consumers' credit is asked for again.
+4. A channel that ended proves nothing. The holder of a session keeps it until the owner reports its loss, or its time is
+   over. Locks of messages without a session are memory of the process that ended: their holders find that they are lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.outstanding import OutstandingRequests
-from busbar.model.commands import Command, Tick
+from busbar.model.commands import Command, Leave, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import ServerBusy
 from busbar.store.location import StoreLoss
@@ -93,7 +93,6 @@ class RemoteStore:
         asked, drained, demands = self._standing.fail_all()
         answers: list[Effect] = [self._busy(*one, STORE_FAILED, certain=False) for one in asked]
         answers += drained
-        answers += self._standing.take_holders()
         for fragment, waiting in demands.items():
             self._parking.reset(fragment, waiting)
         self._emit(answers)
@@ -105,9 +104,14 @@ class RemoteStore:
         self._enter(StoreState(frame.state), frame.reason)
         if self.detached and self.state is StoreState.OPEN:
             self.detached = False
+            self.submit(self._standing.resumptions())
+            self._all_resumed()
             self.submit(self._parking.replay())
         if self.state is StoreState.OPEN and self.on_open is not None:
             self.on_open()
+
+    def _all_resumed(self) -> None:
+        """Report to the owner that all sessions are resumed that consumers here hold."""
 
     def effects_received(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -142,6 +146,8 @@ class RemoteStore:
                     self._busy(command.origin, command.request, self._unavailable_text, certain=True)
                 )
             elif not isinstance(command, Tick):
+                if isinstance(command, Leave):
+                    self._standing.left(command)
                 drained = self._parking.add(command)
                 if drained is not None:
                     answers.append(drained)
@@ -188,7 +194,6 @@ class PeerClient(Channel):
         for store in self._stores.values():
             if store.broker == self.broker:
                 self.attach(store)
-        protocol.PEER.remote(self).met()
         self._note_seen()
 
     def attach(self, store: RemoteStore) -> None:

@@ -6,9 +6,8 @@ Rules, beside those of remote_store.py:
    are taken into service.
 2. Commands of gateways do not come through here. The broker process is asked when a fragment was last used. Uses that were
    not asked for before it ended are lost; so the return of the store counts as a use.
-3. When the broker process ended, gateways of others may have clients that hold sessions of its fragments. Until the longest
-   lock that was granted would have ended, the next broker process lets no client accept them (session_bar.py). A lock that
-   was granted before the entity got a shorter one counts as well.
+3. Before fragments are loaded, the broker process gets the names of the gateways that live. Clients of other gateways hold
+   no session any more (fragment/session_holds.py).
 """
 
 from __future__ import annotations
@@ -61,12 +60,8 @@ class RemoteStoreHost(RemoteStore):
         self._active: dict[int, int] = {}
         self._returned = 0
         """When it was last open again, in ms."""
-        self._session_locks: dict[int, int] = {}
-        """By fragment that has sessions: how long they are locked, in ms."""
-        self._longer: dict[int, int] = {}
-        """By fragment: until when locks may last that were granted when the entity had longer ones."""
-        self._believed: dict[int, int] = {}
-        """By fragment: until when clients may rely on locks that an ended process has granted."""
+        self.gateways: Callable[[], list[str]] = list
+        """The names of the gateways that live."""
 
     # ---- the broker process ----
 
@@ -90,16 +85,7 @@ class RemoteStoreHost(RemoteStore):
         if self._closed:
             self._channel = None
             return
-        if not self.detached:
-            self._note_locks()
         super().disconnected(OFFLINE if self._offline else reason)
-
-    def _note_locks(self) -> None:
-        """Note until when clients of other brokers may rely on session locks of these fragments."""
-        now = self.clock()
-        for fragment, lock in self._session_locks.items():
-            earlier = max(self._believed.get(fragment, 0), self._longer.get(fragment, 0))
-            self._believed[fragment] = max(earlier, now + lock)
 
     def status_changed(self, frame: protocol.StoreStatus) -> None:
         if self.detached and frame.state == StoreState.OPEN.value:
@@ -160,27 +146,11 @@ class RemoteStoreHost(RemoteStore):
 
     async def add_fragments(self, fragments: Mapping[int, FragmentSettings]) -> None:
         if fragments:
-            self._learn_locks(fragments)
-            now = self.clock()
-            barred = {
-                fragment: until
-                for fragment, until in self._believed.items()
-                if fragment in fragments and until > now
-            }
-            if barred and self._channel is not None:
-                self._there.bar_sessions(barred)
+            if self._channel is not None:
+                self._there.set_gateways(self.gateways())
             await self._ask("add_fragments", fragments)
 
-    def _learn_locks(self, fragments: Mapping[int, FragmentSettings]) -> None:
-        for fragment, settings in fragments.items():
-            if settings.requires_session:
-                before = self._session_locks.get(fragment, 0)
-                if before > settings.lock_ms:
-                    self._longer[fragment] = max(self.clock() + before, self._longer.get(fragment, 0))
-                self._session_locks[fragment] = settings.lock_ms
-
     def change_fragments(self, fragments: Mapping[int, FragmentSettings]) -> None:
-        self._learn_locks(fragments)
         if self._channel is not None:
             self._there.change_fragments(fragments)
 
@@ -188,16 +158,10 @@ class RemoteStoreHost(RemoteStore):
         """Note a change of the catalogue that goes to the broker process together with that of its other stores.
 
         Returns the channel to it. None: there is no broker process now."""
-        if self._channel is not None:
-            self._learn_locks(change.new)
-            self._learn_locks(change.changed)
         return self._channel
 
     async def remove_fragment(self, fragment: int) -> None:
         self._active.pop(fragment, None)
-        self._session_locks.pop(fragment, None)
-        self._longer.pop(fragment, None)
-        self._believed.pop(fragment, None)
         self.drop_fragment(fragment)
         await self._ask("remove_fragment", fragment)
 

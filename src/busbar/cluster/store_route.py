@@ -5,7 +5,8 @@ Rules, beside those of remote_store.py:
    which stays the same when the owner changes.
 2. When the owner has ended, its channel ends, and all that it wrote before is read first. Only then another owner is used.
 3. While this process claims the store, commands are answered as for an unavailable store, and what consumers ask for is
-   kept. When the store is open, its host gets what was kept, and then every command.
+   kept. When the store is open, its host gets the sessions that consumers here resume, what was kept, and then every
+   command.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from busbar.cluster import protocol
+from busbar.cluster.peer_server import holder_name
 from busbar.cluster.remote_store import RemoteStore
 from busbar.model.commands import Command
 
@@ -30,22 +33,29 @@ class OwnedSink(Protocol):
 
     def submit(self, commands: Iterable[Command]) -> None: ...
 
+    def release_holds(self, gateway: str) -> None:
+        """Release the sessions of a gateway that were loaded and not resumed."""
+
 
 class StoreRoute(RemoteStore):
     """A dispatcher.CommandSink."""
 
     _own: OwnedSink | None = None
     """The host of the store, if this process owns it."""
+    _gateway = ""
+    """The name of the gateway of this process."""
 
     @property
     def epoch(self) -> int:
         """The epoch of the store if this process owns it, else 0."""
         return self._own.epoch if self._own is not None else 0
 
-    def use_own(self, own: OwnedSink, broker: str) -> None:
-        """Use the host of the store, which this process owns or claims now. `broker` is the name of this process."""
+    def use_own(self, own: OwnedSink, broker: str, gateway: str) -> None:
+        """Use the host of the store, which this process owns or claims now. `broker` is the name of this process, and
+        `gateway` that of its gateway."""
         self.broker = broker
         self._own = own
+        self._gateway = gateway
         self.own_opened()
 
     def own_opened(self) -> None:
@@ -55,9 +65,18 @@ class StoreRoute(RemoteStore):
             return
         if self.detached:
             self.detached = False
+            resumed = self._standing.resumptions()
+            for command in resumed:
+                command.holder = holder_name(self._gateway, command.origin, command.consumer)
+            own.submit(resumed)
+            own.release_holds(self._gateway)
             own.submit(self._parking.replay())
         if self.on_open is not None:
             self.on_open()
+
+    def _all_resumed(self) -> None:
+        if self._channel is not None:
+            protocol.PEER.remote(self._channel).sessions_resumed(self.name)
 
     def disconnected(self, reason: str) -> None:
         super().disconnected(reason)

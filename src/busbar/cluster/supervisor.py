@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -66,6 +67,8 @@ class BrokerProcess:
     ) -> None:
         """`lock` is the descriptor by which the data directory is held; both sorts of patience are in seconds."""
         self.name = name
+        self.gateway = ""
+        """The name of its gateway, while the process lives: another one each time."""
         self.hosts: dict[str, RemoteStoreHost] = {}
         self.channel: BrokerConnection | None = None
         self.fd_socket: FdSender | None = None
@@ -98,6 +101,7 @@ class BrokerProcess:
             self._spawn(theirs.fileno(), their_fd_socket.fileno())
         loop = asyncio.get_running_loop()
         self._started = loop.time()
+        self.gateway = f"{self.name}.{secrets.token_hex(8)}"
         self.fd_socket = FdSender(our_fd_socket)
         channel = BrokerConnection(
             self.hosts, self._lost, self._members.broker, lambda other: self.misses(self, other)
@@ -278,7 +282,11 @@ class BrokerSupervisor:
 
     def assign_store(self, host: RemoteStoreHost) -> None:
         """Choose the owner of a store that is new here."""
+        host.gateways = self._gateways
         self._by_name[self._claims.add(host.name)].assign_store(host)
+
+    def _gateways(self) -> list[str]:
+        return [broker.gateway for broker in self._brokers if broker.gateway]
 
     def _started(self, broker: BrokerProcess) -> None:
         self._claims.begin(broker.name)
@@ -286,6 +294,7 @@ class BrokerSupervisor:
     def _ended(self, broker: BrokerProcess) -> None:
         """Let other brokers claim the stores of one that has ended, and report its end and the new owners to all."""
         moved = self._claims.end(broker.name)
+        gateway, broker.gateway = broker.gateway, ""
         for store, name in moved.items():
             host = broker.hosts.pop(store)
             self._by_name[name].assign_store(host)
@@ -294,7 +303,7 @@ class BrokerSupervisor:
         for other in self._brokers:
             if other.channel is not None and not other.channel.is_lost:
                 there = protocol.NODES.remote(other.channel)
-                there.broker_ended(broker.name)
+                there.broker_ended(broker.name, gateway)
                 if moved:
                     there.stores_moved(moved)
 
@@ -351,7 +360,10 @@ class BrokerSupervisor:
         """Open the gateway of a broker that has been started, and connect it with the others."""
         try:
             settings = msgspec.structs.replace(
-                self._settings[broker], owners=self._claims.owners, brokers=self._claims.brokers
+                self._settings[broker],
+                owners=self._claims.owners,
+                brokers=self._claims.brokers,
+                gateway=broker.gateway,
             )
             await broker.open_gateway(settings)
             for other in self._open:
@@ -390,7 +402,7 @@ class BrokerSupervisor:
             return  # it will ask
         self._introduced[here.name, there.name] = asyncio.get_running_loop().time()
         here.fd_socket.send(f"{PEER} {there.name}", leading)
-        there.fd_socket.send(f"{SERVED} {here.name}", served)
+        there.fd_socket.send(f"{SERVED} {here.name} {here.gateway}", served)
 
     def _misses(self, broker: BrokerProcess, name: str) -> None:
         """Make a channel to another broker again. One that is not there yet is connected when it is."""

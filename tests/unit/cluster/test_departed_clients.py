@@ -73,7 +73,7 @@ async def test_what_a_client_says_after_its_end_does_not_cross() -> None:
         await until(lambda: len(peer.commands) == 2)
         assert [type(command) for command in peer.commands] == [Inspect, Settle]
         assert [command.origin for command in peer.commands] == [origin, 0]
-        assert peer.asked == [("met",), ("origin_closed", origin)]
+        assert peer.asked == [("sessions_resumed", "store-1"), ("origin_closed", origin)]
 
 
 async def test_no_origin_is_kept_for_a_connection_that_is_gone() -> None:

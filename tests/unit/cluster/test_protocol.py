@@ -94,7 +94,7 @@ HOSTED: list[Case] = [
     ("change_fragments", (SETTINGS,), None),
     ("remove_fragment", (7,), None),
     ("restore", ("gone", True, False), None),
-    ("bar_sessions", ({7: 1_800_000_000_000},), None),
+    ("set_gateways", (["broker-0.1"],), None),
     ("last_uses", ([7, 8],), [0, 1_800_000_000_000]),
 ]
 CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
@@ -118,13 +118,13 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("ping", (), None),
             ("open_gateway", (NODE,), None),
             ("connect_peers", (["broker-1"],), None),
-            ("broker_ended", ("broker-1",), None),
+            ("broker_ended", ("broker-1", "broker-1.1"), None),
             ("stores_moved", ({"store-1": "broker-0"},), None),
             ("close_gateway", (), None),
             ("transfers", (), TRANSFERS),
         ],
     ),
-    (protocol.PEER, [("met", (), None), ("origin_closed", (2**60,), None)]),
+    (protocol.PEER, [("sessions_resumed", ("store-0",), None), ("origin_closed", (2**60,), None)]),
 ]
 
 

@@ -113,7 +113,7 @@ def test_a_database_of_another_application(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: int) -> None:
     store = opened(path)
     changes = Changes(1)
@@ -125,12 +125,14 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
     store.release()
     store.close()
     with sqlite3.connect(path) as old:  # as that version would have left it
-        old.execute("DROP INDEX msg_out")
-        old.execute("DROP TABLE outbox")
-        for column in ("hops", "target", "kind"):
-            old.execute(f"ALTER TABLE msg DROP COLUMN {column}")
-        for column in ("outbox", "transfer_dead", "transfer_dead_deferred"):
-            old.execute(f"ALTER TABLE fragment DROP COLUMN {column}")
+        old.execute("DROP TABLE session_hold")
+        if version < 5:
+            old.execute("DROP INDEX msg_out")
+            old.execute("DROP TABLE outbox")
+            for column in ("hops", "target", "kind"):
+                old.execute(f"ALTER TABLE msg DROP COLUMN {column}")
+            for column in ("outbox", "transfer_dead", "transfer_dead_deferred"):
+                old.execute(f"ALTER TABLE fragment DROP COLUMN {column}")
         if version < 4:
             old.execute("DROP INDEX msg_dead")
             for table in ("tap", "event", "writer", "written"):
@@ -168,13 +170,13 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
         )  # the order in which they were dead-lettered; else that of their numbers is taken
         assert (head.last_dead, head.last_event, head.events, head.kept_size) == (8 if known else 3, 0, 0, 0)
         assert store.id_segments(1) == []
-        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(5,)]
+        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(6,)]
         page, line = ReadPage(ACTIVE, 1, 9, 99), ReadWaitingSessions(-1, 9)
         dead, out = ReadSpan([DEAD, DEAD_DEFERRED], True, 0, 99, 9, 99), ReadOutbox(0, 0, 9, 99)
         store.read(1, [page, line, dead, out])
         order = [(4, 5), (3, 6), (2, 7)] if known else [(2, 1), (3, 2), (4, 3)]
         assert [(r.n, r.dead_letter_number) for r in dead.records] == order
-        assert out.records == [] and store.outbox(1) == {}
+        assert out.records == [] and store.outbox(1) == {} and store.holds(1) == []
         assert [(r.hops, r.target, r.kind) for r in page.records] == [(0, 0, 0)]
         assert store.taps(1) == [] and store.writers(1) == {}
         assert [(r.n, r.content, r.session_id) for r in page.records] == [(1, b"content", None)]
@@ -188,7 +190,7 @@ def test_a_newer_schema(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
     other.close()
-    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 5"):
+    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 6"):
         opened(path)
 
 

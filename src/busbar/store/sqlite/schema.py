@@ -9,6 +9,7 @@ Tables
                 `msg_dead`, in the order in which that happened. Those of the outbox are in `msg_out`, by target.
     session     the sessions that have active messages; `session_line` is the order in which they are accepted.
     session_state  by itself, since it may be large, and there without messages.
+    session_hold   locks of sessions whose holders can outlive the process that has the store.
     fragment    the counters of each fragment, written with every commit of it.
     dup         ids of duplicate detection (fragment/changes.py). The segment (column `shelf`) comes before the id in the
                 key. So a commit touches a few neighbouring pages although ids are random
@@ -39,7 +40,7 @@ from pathlib import Path
 from busbar.store.contract import StoreError, StoreInUse
 from busbar.store.sqlite.close import close_without_writing, identities_at
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 APPLICATION_ID = 0x42757362  # "Busb"
 OLDEST_SQLITE = (3, 35, 0)  # RETURNING
 PAGE_SIZE = 8192
@@ -162,6 +163,14 @@ _ADDED: dict[int, tuple[str, ...]] = {
             path TEXT NOT NULL,
             count INTEGER NOT NULL,
             PRIMARY KEY (fragment, target)) WITHOUT ROWID""",
+    ),
+    6: (
+        """CREATE TABLE session_hold(
+            fragment INTEGER NOT NULL,
+            id TEXT NOT NULL,
+            holder TEXT NOT NULL,
+            until INTEGER NOT NULL,
+            PRIMARY KEY (fragment, id)) WITHOUT ROWID""",
     ),
 }
 
