@@ -25,11 +25,11 @@ from busbar.model.commands import (
     Command,
     Demand,
     Leave,
-    ResumeSession,
     Settle,
 )
 from busbar.model.effects import MOVER_ORIGIN, Delivered, Effect, Refused
 from busbar.model.errors import EntityNotFound
+from busbar.model.hold_commands import ResumeSession
 from busbar.model.message import ACTIVE
 
 _log = logging.getLogger(__name__)

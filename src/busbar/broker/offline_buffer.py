@@ -18,11 +18,10 @@ from busbar.model.commands import (
     Command,
     Demand,
     Leave,
-    ReleaseHolds,
-    ResumeSession,
     Settle,
 )
 from busbar.model.effects import Drained
+from busbar.model.hold_commands import ReleaseHolds, ResumeSession
 
 ALL_CREDIT = 1 << 40
 

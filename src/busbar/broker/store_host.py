@@ -48,9 +48,10 @@ from busbar.broker.store_operations import (
     StoreOperation,
 )
 from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreThread
-from busbar.model.commands import Command, ReleaseHolds
+from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
+from busbar.model.hold_commands import ReleaseHolds
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import Store, StoreError, StoreFull

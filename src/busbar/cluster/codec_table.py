@@ -31,12 +31,10 @@ from busbar.model.commands import (
     Purge,
     ReadTap,
     ReceiveDeferred,
-    ReleaseHolds,
     RemoveMoved,
     Renew,
     RenewSession,
     ReserveNumbers,
-    ResumeSession,
     ResumeTap,
     Send,
     SetSessionState,
@@ -75,6 +73,7 @@ from busbar.model.effects import (
     TapState,
     TapStates,
 )
+from busbar.model.hold_commands import ReleaseHolds, ResumeSession
 from busbar.model.message import Draft, Record
 from busbar.model.settings import ForwardSettings, TapSettings
 
@@ -156,83 +155,83 @@ COMMANDS: dict[type[Any], tuple[int, Fields]] = {
         ("fragment", Int), ("origin", Int), ("request", Int), ("consumer", Int), ("session", str | None),
         ("holder", str),
     ]),
-    ResumeSession: (13, [
-        ("fragment", Int), ("origin", Int), ("consumer", Int), ("session", str), ("numbers", list[Int]),
-        ("nonces", list[Int]), ("holder", str),
-    ]),
-    ReleaseHolds: (14, [
-        ("fragment", Int), ("gateway", str),
-    ]),
-    RenewSession: (15, [
+    RenewSession: (13, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("consumer", Int),
     ]),
-    GetSessionState: (16, [
+    GetSessionState: (14, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("consumer", Int),
     ]),
-    SetSessionState: (17, [
+    SetSessionState: (15, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("consumer", Int), ("state", bytes | None),
     ]),
-    ListSessions: (18, [
+    ListSessions: (16, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("updated_after", Int), ("after", str | None),
         ("top", Int),
     ]),
-    ReadTap: (19, [
+    ReadTap: (17, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("tap", Int), ("sub", Int), ("stream", Int),
         ("after", Int), ("upto", Int), ("count", Int), ("max_bytes", Int),
     ]),
-    ShowTaps: (20, [
+    ShowTaps: (18, [
         ("fragment", Int), ("origin", Int), ("request", Int),
     ]),
-    AdvanceTap: (21, [
+    AdvanceTap: (19, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("tap", Int), ("stream", Int),
         ("position", Int), ("owner", str),
     ]),
-    ResumeTap: (22, [
+    ResumeTap: (20, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("tap", Int), ("owner", str),
     ]),
-    FindTime: (23, [
+    FindTime: (21, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("sub", Int), ("at", Int),
     ]),
-    CommitWrites: (24, [
+    CommitWrites: (22, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("writer", str), ("batch", Int),
     ]),
-    Transact: (25, [
+    Transact: (23, [
         ("fragment", Int), ("origin", Int), ("request", Int),
         ("parts", list[Send | Settle | CancelScheduled | SetSessionState]),
     ]),
-    Probe: (26, [
+    Probe: (24, [
         ("fragment", Int), ("origin", Int), ("request", Int),
         ("parts", list[Send | Settle | CancelScheduled | SetSessionState]),
     ]),
-    ReserveNumbers: (27, [
+    ReserveNumbers: (25, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("count", Int),
     ]),
-    PullOutbox: (28, [
+    PullOutbox: (26, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("target", Int), ("count", Int),
         ("max_bytes", Int), ("after", Int),
     ]),
-    TakeMoved: (29, [
+    TakeMoved: (27, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("source", Int), ("fence", Int),
         ("numbers", list[Int]), ("drafts", list[Draft]),
     ]),
-    RemoveMoved: (30, [
+    RemoveMoved: (28, [
         ("fragment", Int), ("target", Int), ("upto", Int), ("refused", Int), ("condition", str),
         ("text", str),
     ]),
-    AvoidTargets: (31, [
+    AvoidTargets: (29, [
         ("fragment", Int), ("targets", list[Int]),
     ]),
-    ForgetMarks: (32, [
+    ForgetMarks: (30, [
         ("fragment", Int), ("sources", list[Int]),
     ]),
-    Inspect: (33, [
+    Inspect: (31, [
         ("fragment", Int), ("origin", Int), ("request", Int),
     ]),
-    InspectDuplicates: (34, [
+    InspectDuplicates: (32, [
         ("fragment", Int), ("origin", Int), ("request", Int),
     ]),
-    Tick: (35, [
+    Tick: (33, [
         ("fragment", Int),
+    ]),
+    ResumeSession: (34, [
+        ("fragment", Int), ("origin", Int), ("consumer", Int), ("session", str), ("numbers", list[Int]),
+        ("nonces", list[Int]), ("holder", str),
+    ]),
+    ReleaseHolds: (35, [
+        ("fragment", Int), ("gateway", str),
     ]),
 }
 

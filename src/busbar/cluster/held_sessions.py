@@ -6,8 +6,9 @@ message whose settlement was asked for counts as unlocked, whatever becomes of t
 
 from __future__ import annotations
 
-from busbar.model.commands import AcceptSession, Command, Leave, ReceiveDeferred, ResumeSession
+from busbar.model.commands import AcceptSession, Command, Leave, ReceiveDeferred
 from busbar.model.effects import DeferredReceived, Delivered, Effect, SessionAccepted, SessionLost
+from busbar.model.hold_commands import ResumeSession
 
 Key = tuple[int, int]
 """A consumer: its origin, and its number there."""

@@ -19,11 +19,11 @@ from busbar.model.commands import (
     Demand,
     Leave,
     ReceiveDeferred,
-    ResumeSession,
     Settle,
     Transact,
 )
 from busbar.model.effects import Delivered, Drained, Effect, SessionLost
+from busbar.model.hold_commands import ResumeSession
 
 Asked = tuple[int, int]
 """Origin and request."""

@@ -5,9 +5,9 @@ Rules:
    uses, so that effects go back with the store they are of.
 2. The other process gets the state of every store when it connects, and whenever the state changes.
 3. When the other process ends, its connections have ended. But a channel can also break between two processes that live.
-   That proves nothing: clients of the gateway there may hold sessions here. Such consumers stay until the gateway resumes
-   their sessions over the next channel and reports that these are all, until the controller reports the end of the
-   process, or until the locks end.
+   That proves nothing: clients of the gateway there may hold sessions here. Such consumers stay until the gateway has
+   resumed all sessions over the next channel. They also end when the controller reports the end of the process, and when
+   their locks end.
 4. Nothing is kept of a connection that has ended. Only a command that has an answer, or that a fragment remembers, makes an
    origin.
 5. A client of another process can outlive this one. So the sessions that it accepts here have the name of the holder, and
@@ -30,8 +30,9 @@ from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.held_sessions import HeldSessions
 from busbar.model.api import Commands, EffectSink
-from busbar.model.commands import AcceptSession, Leave, Probe, ResumeSession, Settle, Transact
+from busbar.model.commands import AcceptSession, Leave, Probe, Settle, Transact
 from busbar.model.effects import Delivered, Effect
+from busbar.model.hold_commands import ResumeSession
 
 
 def state_of(host: StoreHost) -> protocol.StoreStatus:

@@ -88,12 +88,10 @@ from busbar.model.commands import (
     Purge,
     ReadTap,
     ReceiveDeferred,
-    ReleaseHolds,
     RemoveMoved,
     Renew,
     RenewSession,
     ReserveNumbers,
-    ResumeSession,
     ResumeTap,
     Send,
     SetSessionState,
@@ -106,6 +104,7 @@ from busbar.model.commands import (
 )
 from busbar.model.effects import DeferredReceived, Delivered, Drained, Effect
 from busbar.model.errors import NotImplementedHere
+from busbar.model.hold_commands import ReleaseHolds, ResumeSession
 from busbar.model.message import ACTIVE, Draft, Publication, Record
 from busbar.model.settings import FragmentSettings
 

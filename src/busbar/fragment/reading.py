@@ -37,13 +37,13 @@ from busbar.model.commands import (
     ReadTap,
     ReceiveDeferred,
     RemoveMoved,
-    ResumeSession,
     Send,
     SetSessionState,
     TakeMoved,
     Tick,
     Transact,
 )
+from busbar.model.hold_commands import ResumeSession
 from busbar.model.message import ACTIVE
 
 

@@ -24,8 +24,8 @@ from busbar.fragment.reads import Read, ReadByNumber
 from busbar.fragment.session_ending import give_up, unplace
 from busbar.fragment.sessions import ABSENT, Key, MessageSession, MessageSessions
 from busbar.fragment.state import State
-from busbar.model.commands import ReleaseHolds, ResumeSession
 from busbar.model.effects import SessionLost
+from busbar.model.hold_commands import ReleaseHolds, ResumeSession
 from busbar.model.message import ACTIVE, DEFERRED, Record
 
 

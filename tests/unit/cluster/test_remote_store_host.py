@@ -211,14 +211,13 @@ async def test_locks_of_holders_at_gateways_that_live_are_loaded_and_others_dele
         await here.until(lambda: here.host.state is StoreState.OPEN)
         here.submit(AcceptSession(fragment, here.origin, 2, 8, "s"))
         answer = await here.answer(2)
-        if not lives:
-            assert isinstance(answer, SessionAccepted)
-            assert not here.disk.fragments[fragment].holds
-            return
-        assert isinstance(answer, Refused) and answer.condition == SessionCannotBeLocked.condition
-        here.owner.gateway_ended("broker-9.1")
-        here.submit(AcceptSession(fragment, here.origin, 3, 8, "s"))
-        assert isinstance(await here.answer(3), SessionAccepted)
+        if lives:
+            assert isinstance(answer, Refused) and answer.condition == SessionCannotBeLocked.condition
+            here.owner.gateway_ended("broker-9.1")
+            here.submit(AcceptSession(fragment, here.origin, 3, 8, "s"))
+            answer = await here.answer(3)
+        assert isinstance(answer, SessionAccepted)
+        assert not here.disk.fragments[fragment].holds
 
 
 async def test_a_store_that_comes_back_without_a_death_has_its_sessions_at_once() -> None:

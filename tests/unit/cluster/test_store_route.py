@@ -21,11 +21,10 @@ from busbar.model.commands import (
     Inspect,
     Leave,
     ReceiveDeferred,
-    ReleaseHolds,
-    ResumeSession,
     Settle,
 )
 from busbar.model.effects import DeferredReceived, Delivered, Effect, Refused, SessionAccepted, SessionLost
+from busbar.model.hold_commands import ReleaseHolds, ResumeSession
 from busbar.model.message import ACTIVE, Record
 from harness.waiting import until
 from tests.conformance.port_process import clock

@@ -8,6 +8,7 @@ from busbar.fragment.changes import SessionHold
 from busbar.fragment.machine import Fragment
 from busbar.model import commands as c
 from busbar.model import effects as e
+from busbar.model import hold_commands as h
 from busbar.model.errors import SessionCannotBeLocked
 from busbar.model.message import ACTIVE
 from tests.unit.fragment.queue import LOCK, NOW, held, refusal
@@ -43,7 +44,7 @@ class HeldQueue(SessionQueue):
     def resume(self, holder: str = HOLDER, locks: dict[int, int] | None = None) -> list[e.Effect]:
         """`locks` are nonces, by number."""
         mine = locks or {}
-        return self.run(c.ResumeSession(1, 3, 9, "a", [*mine], [*mine.values()], holder))
+        return self.run(h.ResumeSession(1, 3, 9, "a", [*mine], [*mine.values()], holder))
 
     def want(self, origin: int, consumer: int, credit: int) -> list[e.Effect]:
         return self.run(c.Demand(1, origin, consumer, ACTIVE, credit, False, False))
@@ -154,7 +155,7 @@ def test_holders_that_have_left_release_their_sessions_uncounted() -> None:
     queue.accept_as("broker-2.c 1 1", "b", 7)
     queue.load_again()
     queue.run(c.AwaitSession(1, 4, 99))
-    offered = queue.run(c.ReleaseHolds(1, GATEWAY))
+    offered = queue.run(h.ReleaseHolds(1, GATEWAY))
     assert [type(effect) for effect in offered] == [e.SessionOffered]
     assert [*queue.holds()] == ["b"], "another gateway's stay"
     receiver = queue.accept("a")
@@ -165,7 +166,7 @@ def test_a_release_concerns_only_what_was_not_resumed() -> None:
     queue = accepted()
     queue.load_again()
     queue.resume()
-    queue.run(c.ReleaseHolds(1, GATEWAY))
+    queue.run(h.ReleaseHolds(1, GATEWAY))
     assert [*queue.holds()] == ["a"]
     assert len(held(queue.want(3, 9, 5))) == 3
 
