@@ -29,13 +29,14 @@ from busbar.model.commands import (
 )
 from busbar.model.effects import MOVER_ORIGIN, Delivered, Effect, Refused
 from busbar.model.errors import EntityNotFound
+from busbar.model.hold_commands import ResumeSession
 from busbar.model.message import ACTIVE
 
 _log = logging.getLogger(__name__)
 
 BROKER_ORIGIN = 0
 """The origin of what the broker itself asks: that does not use an entity."""
-REGISTERING = (Demand, AwaitSession, AcceptSession)
+REGISTERING = (Demand, AwaitSession, AcceptSession, ResumeSession)
 """Commands by which a fragment registers their origin, until the origin leaves."""
 
 
