@@ -4,6 +4,7 @@ Rules, beside those of remote_store.py:
 1. The controller reports the owner of a store, and every change of it. Every store has one route in each broker process,
    which stays the same when the owner changes.
 2. When the owner has ended, its channel ends, and all that it wrote before is read first. Only then another owner is used.
+   Until then commands are written to the channel, as if the end of the owner were not known.
 3. While this process claims the store, commands are answered as for an unavailable store, and what consumers ask for is
    kept. When the store is open, its host gets the sessions that consumers here resume, what was kept, and then every
    command.
@@ -83,7 +84,7 @@ class StoreRoute(RemoteStore):
         self.own_opened()
 
     def submit(self, commands: Iterable[Command]) -> None:
-        if self._own is not None and not self.detached:
+        if self._own is not None and self._channel is None and not self.detached:
             self._own.submit(commands)
         else:
             super().submit(commands)
