@@ -153,6 +153,10 @@ async def test_this_process_claims_the_store_and_its_host_gets_what_was_kept() -
         here.route.own_opened()
         here.want(2, 2)
         here.ask(9)
+        other = here.port.connect_served(lambda effects: None, lambda: None)
+        here.port.submit([Inspect(1, other, 1)])
+        assert [command.origin for command in own.commands] == [other], "another process does not wait"
+        own.commands.clear()
         assert not own.commands and not opened, "the channel to the last owner has not ended"
         first.close()
         await until(lambda: own.commands)
