@@ -73,6 +73,8 @@ class ClusterBroker(EffectDispatcher):
         self._namespace = namespace
         self._controller = controller
         self._stores = {store.name: store for store in stores}
+        for store in self._stores.values():
+            store.serves = self.served.__contains__
         for broker in sorted(others):
             self._peer_watch.is_missing(broker)
 

@@ -3,15 +3,16 @@
 Rules, beside those of remote_store.py:
 1. The controller reports the owner of a store, and every change of it. Every store has one route in each broker process,
    which stays the same when the owner changes.
-2. When the owner has ended, its channel ends, and all that it wrote before is read first. Only then another owner is used.
+2. When the owner has ended, its channel ends, and all that it wrote before is read first. Only then clients of this gateway
+   use another owner. Until then their commands are written to the channel, as if the end of the owner were not known.
 3. While this process claims the store, commands are answered as for an unavailable store, and what consumers ask for is
    kept. When the store is open, its host gets the sessions that consumers here resume, what was kept, and then every
-   command.
+   command. Other processes and the broker itself use the host without waiting for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from busbar.cluster import protocol
@@ -42,6 +43,8 @@ class StoreRoute(RemoteStore):
 
     _own: OwnedSink | None = None
     """The host of the store, if this process owns it."""
+    serves: Callable[[int], bool] = staticmethod(lambda origin: False)
+    """Whether an origin stands for a connection of another process."""
     _gateway = ""
     """The name of the gateway of this process."""
 
@@ -83,7 +86,13 @@ class StoreRoute(RemoteStore):
         self.own_opened()
 
     def submit(self, commands: Iterable[Command]) -> None:
-        if self._own is not None and not self.detached:
+        if self._own is not None and self._channel is None and not self.detached:
             self._own.submit(commands)
-        else:
-            super().submit(commands)
+            return
+        if self._own is not None:
+            commands = list(commands)
+            ours = [command for command in commands if command.origin > 0 and not self.serves(command.origin)]
+            if len(ours) < len(commands):
+                self._own.submit([command for command in commands if command not in ours])
+            commands = ours
+        super().submit(commands)

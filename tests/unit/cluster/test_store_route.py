@@ -151,13 +151,20 @@ async def test_this_process_claims_the_store_and_its_host_gets_what_was_kept() -
         here.route.use_own(own, "broker-0", "broker-0.1")
         own.is_open = True
         here.route.own_opened()
+        here.want(2, 2)
+        here.ask(9)
+        other = here.port.connect_served(lambda effects: None, lambda: None)
+        here.port.submit([Inspect(1, other, 1)])
+        assert [command.origin for command in own.commands] == [other], "another process does not wait"
+        own.commands.clear()
         assert not own.commands and not opened, "the channel to the last owner has not ended"
         first.close()
         await until(lambda: own.commands)
         assert [(one.consumer, one.credit) for one in own.commands if isinstance(one, Demand)] == [
             (1, 5),
-            (2, 5),
-        ]
+            (2, 7),
+        ], "nothing of it is lost"
+        assert not (await here.refusal(9)).certain
         assert opened == [7]
         assert isinstance(own.commands[0], ReleaseHolds) and own.commands[0].gateway == "broker-0.1"
         own.commands.clear()
