@@ -142,13 +142,14 @@ def _described(path: str, mark: str) -> str:
 
 
 @pytest.mark.req("U25")
-def test_an_entity_is_fully_there_or_not_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("brokers", "rounds"), [("1", ROUNDS), ("2", ROUNDS // 4)])
+def test_an_entity_is_fully_there_or_not_there(tmp_path: Path, brokers: str, rounds: int) -> None:
     print(f"BUSBAR_KILL_SEED={SEED}")
     chance = random.Random(SEED)
-    server = Busbar(tmp_path / "data", config_text({}))
+    server = Busbar(tmp_path / "data", config_text({}), arguments=("--brokers", brokers))
     workers = [Worker(number, random.Random(chance.random())) for number in range(WORKERS)]
     undecided = 0
-    for number in range(ROUNDS + 1):
+    for number in range(rounds + 1):
         server.start()
         http = Http(server)
         for worker in workers:
@@ -159,7 +160,7 @@ def test_an_entity_is_fully_there_or_not_there(tmp_path: Path) -> None:
             for queue in [path for path in found if path.startswith(f"{worker.name}-q")][-3:]:
                 status, answer = http.ask("POST", f"{queue}/messages", "hello")
                 assert status == 201, answer
-        if number == ROUNDS:
+        if number == rounds:
             break
         threads = [threading.Thread(target=worker.run, args=(server,)) for worker in workers]
         for thread in threads:
@@ -176,5 +177,5 @@ def test_an_entity_is_fully_there_or_not_there(tmp_path: Path) -> None:
         assert [fault for worker in workers for fault in worker.faults] == [], f"BUSBAR_KILL_SEED={SEED}"
     assert server.stop() == 0, server.error_text
     answered = sum(worker.answered for worker in workers)
-    assert answered > 10 * ROUNDS, "there was no load"
-    print(f"{ROUNDS} rounds: {answered} changes answered, {undecided} cut short")
+    assert answered > 10 * rounds, "there was no load"
+    print(f"{rounds} rounds: {answered} changes answered, {undecided} cut short")

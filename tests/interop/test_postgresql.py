@@ -90,6 +90,19 @@ def test_stores_are_named_and_shown(namespace: Namespace) -> None:
     assert "asynchronous" in str(shown[1]["status"]) and shown[0]["status"] == ""
 
 
+def test_a_lost_catalogue_is_made_again_from_stores_in_databases(namespace: Namespace) -> None:
+    with namespace.client() as client, client.get_queue_sender("p") as sender:
+        sender.send_messages([ServiceBusMessage(f"kept {n}") for n in range(20)])
+    assert namespace.server.stop() == 0
+    (namespace.server.data / "catalogue.db").unlink()
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert run(["catalogue", "rebuild", "--data", str(namespace.server.data)]) == 0
+    assert "catalogue.db has 4 entities, from store-0, store-1, store-2." in out.getvalue()
+    namespace.server.start()
+    assert sorted(bodies(namespace, "p", 20)) == sorted(f"kept {n}" for n in range(20))
+
+
 @pytest.mark.req("P3", "U6")
 def test_messages_survive_a_kill_of_the_broker(namespace: Namespace) -> None:
     with namespace.client() as client:

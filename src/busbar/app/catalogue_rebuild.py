@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.app.data_directory import DataDirectory
+from busbar.app.store_places import StorePlace, StorePlaces
 from busbar.broker.fragment_loading import open_store
 from busbar.catalogue.membership import StoreRows, read_rows
 from busbar.catalogue.rebuild import RebuildReport, rebuild
@@ -20,7 +21,7 @@ from busbar.model.errors import InvalidOperation
 from busbar.store.contract import StoreError
 from busbar.store.durable_names import move
 from busbar.store.sqlite.catalogue import FILE, catalogue_in
-from busbar.store.sqlite.directory import REPLACED, SqliteLocation, stores_in
+from busbar.store.sqlite.directory import REPLACED
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class RebuiltCatalogue:
 
 def rebuild_catalogue(data: Path, *, force: bool = False) -> RebuiltCatalogue:
     """Make the catalogue of a data directory that no process serves. Raises DataDirectoryError, StoreError, OSError,
-    InvalidOperation."""
+    ConfigError, InvalidOperation."""
     directory = DataDirectory(data)
     try:
         return _rebuild(directory.path, force)
@@ -52,21 +53,22 @@ def _rebuild(path: Path, force: bool) -> RebuiltCatalogue:
     found: dict[str, StoreRows] = {}
     fragments: dict[str, dict[int, int]] = {}
     refused: dict[str, str] = {}
-    for name in stores_in(path):
+    places = StorePlaces(path)
+    for name in places.names():
         try:
-            found[name], fragments[name] = _read(SqliteLocation(path, name))
+            found[name], fragments[name] = _read(places.at(name))
         except (StoreError, OSError) as error:
             refused[name] = str(error)
     if not found:
         reasons = "; ".join(refused.values()) or "there are none"
-        raise StoreError(f"no store in {path} can be read: {reasons}")
+        raise StoreError(f"no store of {path} can be read: {reasons}")
     content, report = rebuild(found, fragments)
     replaced = _rename_current(path) if place.exists() else None
     place.create(content)
     return RebuiltCatalogue(path / FILE, report, replaced, refused)
 
 
-def _read(place: SqliteLocation) -> tuple[StoreRows, dict[int, int]]:
+def _read(place: StorePlace) -> tuple[StoreRows, dict[int, int]]:
     """The definitions of a store, and its fragments with the number of messages in each."""
     store, _ = open_store(place.open)
     try:

@@ -123,6 +123,7 @@ def _reset_stopped(name: str, where: ConnectionOptions) -> None:
 @contextmanager
 def files_of(where: ConnectionOptions) -> Iterator[None]:
     """Turns errors with the files of a data directory, which no process serves, into a CommandFailure."""
+    from busbar.app.config import ConfigError
     from busbar.app.data_directory import DataDirectoryError
     from busbar.model.errors import BusbarError
     from busbar.store.contract import StoreError
@@ -133,7 +134,7 @@ def files_of(where: ConnectionOptions) -> Iterator[None]:
         yield
     except BusbarError as error:
         raise CommandFailure(error.text, ExitCode.REFUSED) from None
-    except (DataDirectoryError, StoreError, OSError) as error:
+    except (ConfigError, DataDirectoryError, StoreError, OSError) as error:
         raise CommandFailure(str(error)) from None
 
 
