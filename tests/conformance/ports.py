@@ -17,7 +17,7 @@ from busbar.cluster import protocol
 from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel
 from busbar.cluster.cluster_broker import ClusterBroker
-from busbar.cluster.remote_store import RemoteStore
+from busbar.cluster.store_route import StoreRoute
 from tests.conformance.port_process import clock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,9 @@ async def other_process() -> AsyncIterator[tuple[ClusterBroker, Callable[[], Non
     port = ClusterBroker()
     to_serving = ToServing(port)
     port.configure(
-        protocol.CONTROLLER.remote(to_serving), [RemoteStore("port", "broker-1", loop, clock, port.dispatch)]
+        protocol.CONTROLLER.remote(to_serving),
+        [StoreRoute("port", "broker-1", loop, clock, port.dispatch)],
+        ["broker-1"],
     )
     to_peer = port.add_peer("broker-1")
     try:

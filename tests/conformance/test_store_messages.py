@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.fragment.changes import Changes, MessageEdit
+from busbar.fragment.changes import Changes, Keep, MessageEdit
 from busbar.fragment.reads import Read, ReadByNumber, ReadDue, ReadPage
-from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED
+from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, KEPT, KEPT_DEAD, SCHEDULED
 from busbar.store.contract import OutcomeUnknown, Store
 from tests.conformance.stores import MANY, Open, delete, edit, lanes, numbers, page, put, record, values
 
 # Puts and pages
+
+
+def test_what_one_commit_does_to_its_own_messages(store: Store) -> None:
+    put(store, 1, ACTIVE, record(1), record(2), record(3))
+    changes = Changes(1)
+    changes.puts = {ACTIVE: [record(4), record(5), record(6)]}
+    changes.deletes = {ACTIVE: [2, 4]}
+    store.commit([changes])
+    assert lanes(store, 1) == {ACTIVE: [1, 3, 5, 6]}
+    changes = Changes(1)
+    changes.puts = {ACTIVE: [record(7), record(8)]}
+    changes.edits = [MessageEdit(ACTIVE, n, DEAD, 1, {"a": b"1"}, n) for n in (1, 7, 8)]
+    changes.keeps = [Keep(ACTIVE, KEPT, [3, 5]), Keep(DEAD, KEPT_DEAD, [1, 7])]
+    changes.deletes = {KEPT: [3], DEAD: [8], KEPT_DEAD: [9]}
+    store.commit([changes])
+    assert lanes(store, 1) == {ACTIVE: [6], KEPT: [5], KEPT_DEAD: [1, 7]}
+    assert [(r.deliveries, r.overlay) for r in page(store, 1, KEPT_DEAD)] == [(1, {"a": b"1"})] * 2
 
 
 def test_a_message_comes_back_as_it_was_put(store: Store) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.fragment.changes import Changes, Head, MessageEdit, SessionChange, state_size
+from busbar.fragment.changes import Changes, Head, MessageEdit, SessionChange, SessionHold, state_size
 from busbar.fragment.reads import ReadExpiry, ReadPage, ReadSession, ReadSessionIds, ReadWaitingSessions
-from busbar.model.message import ACTIVE, DEAD, DEFERRED, Record
+from busbar.model.message import ACTIVE, DEAD, DEFERRED, LANES, Record
 from busbar.store.contract import Store
 from tests.conformance.stores import MANY, Open, delete, edit, numbers, page, put
 
@@ -169,3 +169,40 @@ def test_dropping_takes_sessions_and_states_along(store: Store) -> None:
         assert head.size == 7 * head.counts[ACTIVE] + states
     assert slices >= 4
     assert (store.heads(), line(store, 1), session_ids(store, 1)) == ([], [], [])
+
+
+def hold(store: Store, fragment: int, **holds: tuple[str, int] | None) -> None:
+    changes = Changes(fragment)
+    for id, row in holds.items():
+        changes.holds[id] = None if row is None else SessionHold(id, *row)
+    changes.head = Head(fragment, 0, [0] * LANES, 0)
+    store.commit([changes])
+
+
+def holds(store: Store, fragment: int) -> list[tuple[str, str, int]]:
+    return [(one.session, one.holder, one.until) for one in store.holds(fragment)]
+
+
+def test_locks_of_sessions_are_set_renewed_and_ended(store: Store) -> None:
+    assert holds(store, 1) == []
+    hold(store, 1, b=("gateway 1 2", 2**45), a=("other 3 4", 7))
+    hold(store, 2, a=("gateway 5 6", 8))
+    assert holds(store, 1) == [("a", "other 3 4", 7), ("b", "gateway 1 2", 2**45)]
+    hold(store, 1, a=("other 3 4", 9), b=None, never=None)
+    assert holds(store, 1) == [("a", "other 3 4", 9)]
+    assert holds(store, 2) == [("a", "gateway 5 6", 8)]
+
+
+def test_locks_of_sessions_are_there_for_the_next_owner_and_go_with_their_fragment(open_store: Open) -> None:
+    store = open_store()
+    store.claim()
+    hold(store, 1, a=("gateway 1 2", 7))
+    store.close()
+    store = open_store()
+    store.claim()
+    assert holds(store, 1) == [("a", "gateway 1 2", 7)]
+    while not store.drop(1, 10):
+        pass
+    store.create(1)
+    assert holds(store, 1) == []
+    store.close()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack, redirect_stdout, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from busbar.cli.main import run
+from busbar.client import MessagingFactory, OutgoingMessage, Received, encode
 from busbar.model.partitioning import index_of_key
 from harness.postgresql import PostgresqlServer, own_database
 from harness.serving import Busbar, config_text
@@ -149,6 +151,30 @@ def test_sessions_and_duplicates(namespace: Namespace) -> None:
     rest = bodies(namespace, "sessions", 10 - len(first), session_id="s1")
     assert [int(body) for body in rest] == list(range(1, 30, 3))[len(first) :]
     assert [int(body) for body in bodies(namespace, "sessions", 10, session_id="s0")] == list(range(0, 30, 3))
+
+
+async def test_a_transaction_over_two_stores(namespace: Namespace) -> None:
+    """An order is completed and its receipt sent, both or neither, and the receipt is moved to a queue in another store."""
+    async with await MessagingFactory.connect(namespace.server.connection_string) as factory:
+        orders, receipts = await factory.sender("q"), await factory.sender("once")
+        await orders.send([encode(OutgoingMessage(b"kept")), encode(OutgoingMessage(b"undone"))])
+        receiver = await factory.receiver("q", credit=10)
+        waiting: list[Received] = []
+        while len(waiting) < 2:
+            waiting += await receiver.receive(10)
+        for order in waiting:
+            body = order.decode().data or b""
+            with suppress(ZeroDivisionError):
+                async with factory.transaction(via="q") as transaction:
+                    await receiver.complete([order], transaction=transaction)
+                    receipt = OutgoingMessage(body, message_id=body.decode())
+                    await receipts.send([encode(receipt)], transaction=transaction)
+                    if body == b"undone":
+                        raise ZeroDivisionError
+    namespace.server.kill()
+    namespace.server.start()
+    assert await asyncio.to_thread(bodies, namespace, "once", 1) == ["kept"]
+    assert await asyncio.to_thread(bodies, namespace, "q", 1) == ["undone"]
 
 
 @pytest.mark.req("P4", "P18", "P19")

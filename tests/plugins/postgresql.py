@@ -5,5 +5,5 @@ from __future__ import annotations
 from harness.postgresql import remove_shared
 
 
-def pytest_unconfigure() -> None:
+def pytest_sessionfinish() -> None:
     remove_shared()

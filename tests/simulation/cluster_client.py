@@ -31,8 +31,6 @@ class ClientConsumer:
     session: str | None = None
     until: int = 0
     """The end of its session lock, as it was told."""
-    owner: SimulatedBroker | None = None
-    """The broker that gave it the session."""
     delivered: set[int] = field(default_factory=set)
     """Numbers that came since it accepted the session."""
 
@@ -86,9 +84,7 @@ class SimulatedClient:
         truth: Truth,
         notes: Notes,
         wall: Callable[[], int],
-        owner_of: Callable[[int], SimulatedBroker],
     ) -> None:
-        """`owner_of` gives the broker that has a fragment now."""
         self.name = name
         self.process = process
         self.is_gone = False
@@ -99,9 +95,6 @@ class SimulatedClient:
         self.asked: dict[int, Asked] = {}
         self.rivals: Callable[[], list[SimulatedClient]] = list
         """All other clients."""
-        self._owner_of = owner_of
-        self._working: list[ClientConsumer] = []
-        """Lost sessions on whose messages the client may still work."""
         self._answered: set[int] = set()
         self._truth = truth
         self._notes = notes
@@ -220,12 +213,6 @@ class SimulatedClient:
         """Whether the client believes that it holds a session."""
         return self._has_time(fragment, session, [*self.consumers.values()])
 
-    def works_on(self, fragment: int, session: str) -> bool:
-        """Whether the client lost a session with the broker that had it. It is told, and may go on until the lock would
-        have ended."""
-        dead = [one for one in self._working if one.owner is not None and one.owner.is_dead]
-        return self._has_time(fragment, session, dead)
-
     def _has_time(self, fragment: int, session: str, consumers: list[ClientConsumer]) -> bool:
         now = self._wall()
         return any(
@@ -263,7 +250,6 @@ class SimulatedClient:
             assert isinstance(effect, e.SessionLost), effect
             consumer = self.consumers.get(effect.consumer)
             if consumer is not None:  # the link is closed, and so the consumer leaves
-                self._working.append(consumer)
                 self.leave(consumer)
 
     def _delivered(self, effect: e.Delivered) -> None:
@@ -365,10 +351,7 @@ class SimulatedClient:
         assert command.session in (None, effect.session)
         if effect.until > self._wall():
             others = [
-                one.name
-                for one in [self, *self.rivals()]
-                if one.holds(command.fragment, effect.session)
-                or one.works_on(command.fragment, effect.session)
+                one.name for one in [self, *self.rivals()] if one.holds(command.fragment, effect.session)
             ]
             assert not others, f"{effect.session!r} of {command.fragment} is held by {others}"
         self.consumers[effect.consumer] = ClientConsumer(
@@ -377,7 +360,6 @@ class SimulatedClient:
             ACTIVE,
             session=effect.session,
             until=effect.until,
-            owner=self._owner_of(command.fragment),
         )
 
     def _note(self, text: str) -> None:

@@ -1,8 +1,8 @@
 """Simulated broker processes and their controller: the real classes of a broker process, without sockets and threads.
 
 A broker process has a ClusterBroker, the hosts of its stores, and channels to and from every other one. The controller is
-simulated as far as brokers depend on it: it introduces them to each other, says which of them have ended, starts them again,
-and bars the sessions of one that died.
+simulated as far as brokers depend on it: it introduces them to each other, says which of them have ended, lets others claim
+their stores, and starts them again.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from random import Random
 from typing import cast
 from uuid import UUID
 
-from busbar.broker.dispatcher import BROKER_ORIGIN, CommandSink
+from busbar.broker.dispatcher import BROKER_ORIGIN
 from busbar.broker.host_api import StoreHost
 from busbar.broker.store_host import LocalStoreHost
 from busbar.cluster import protocol
+from busbar.cluster.claims import StoreClaims
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.peer_server import PeerServer, PeerServers, state_of
-from busbar.cluster.remote_store import RemoteStore
-from busbar.cluster.session_bar import SessionBar
+from busbar.cluster.store_route import StoreRoute
 from busbar.model.effects import Effect
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
@@ -42,7 +42,6 @@ INTRODUCED_SECONDS = 0.5
 @dataclass(slots=True)
 class SimulatedStore:
     name: str
-    broker: str
     disk: SimulatedDisk
     fragments: dict[int, FragmentSettings] = field(default_factory=dict)
 
@@ -82,37 +81,51 @@ class SimulatedBroker:
     """One broker process, from its start to its death."""
 
     def __init__(
-        self, name: str, around: Surroundings, barred: dict[int, int], misses: Callable[[str], None]
+        self,
+        name: str,
+        around: Surroundings,
+        claims: StoreClaims,
+        gateways: Callable[[], list[str]],
+        misses: Callable[[str], None],
     ) -> None:
-        """No session of a fragment that is `barred` can be accepted before its time. `misses` gets the name of a broker to
-        which there is no channel."""
+        """`gateways` are those that live. `misses` gets the name of a broker to which there is no channel."""
         self.name = name
+        self.gateway = f"{name}.{around.random.getrandbits(32):08x}"
         self.loop: VirtualLoop = around.scheduler.make_loop()
         self.broker = ClusterBroker()
         self.hosts: dict[str, LocalStoreHost] = {}
-        self.sinks: dict[str, CommandSink] = {}
+        self.routes: dict[str, StoreRoute] = {}
         self.peers: list[PeerServer] = []
         self.served = PeerServers(self.broker)
         self.is_started = False
         self._around = around
-        self._barred = barred
+        self._gateways = gateways
+        self._ended: set[str] = set()
+        """Gateways that have ended, as the controller said."""
+        self._claiming: list[asyncio.Task[None]] = []
         self._sockets_arrive = self._words_arrive = 0.0
         with self.loop.running():
             for store in around.stores.values():
-                self.sinks[store.name] = self._sink(store)
-            self.broker.configure(cast(protocol.ControllerApi, ToController(misses)), self.sinks.values())
+                owner = claims.owners[store.name]
+                route = StoreRoute(store.name, owner, self.loop, around.wall, self.broker.dispatch)
+                self.routes[store.name] = route
+                if owner == name:
+                    route.use_own(self._own(store), name, self.gateway)
+            others = [other for other in claims.brokers if other != name]
+            self.broker.configure(
+                cast(protocol.ControllerApi, ToController(misses)), self.routes.values(), others
+            )
             for store in around.stores.values():
                 fragments = [*store.fragments]
-                self.broker.routes.assign(fragments, [self.sinks[store.name]] * len(fragments))
+                self.broker.routes.assign(fragments, [self.routes[store.name]] * len(fragments))
 
     @property
     def is_dead(self) -> bool:
         return self.loop.is_killed
 
-    def _sink(self, store: SimulatedStore) -> CommandSink:
+    def _own(self, store: SimulatedStore) -> LocalStoreHost:
+        """The host of a store that this process owns."""
         around = self._around
-        if store.broker != self.name:
-            return RemoteStore(store.name, store.broker, self.loop, around.wall, self.broker.dispatch)
 
         def thread(name: str, loop: asyncio.AbstractEventLoop, patience: float) -> SimulatedStoreThread:
             return SimulatedStoreThread(name, loop, patience, store.disk)
@@ -128,18 +141,15 @@ class SimulatedBroker:
             rules=RuleCompiler(around.make_id),
             thread=thread,
         )
-        bar = SessionBar(host, self.loop, around.wall, self._emit)
 
         async def admit(_: StoreHost, recreated: bool) -> None:
-            barred = {f: until for f, until in self._barred.items() if f in store.fragments}
-            if barred:
-                bar.bar(barred)
+            host.gateways = {*self._gateways()} - self._ended
             await host.add_fragments(store.fragments)
 
         host.shown = partial(self._show, host)
         host.admit = admit
         self.hosts[store.name] = host
-        return bar
+        return host
 
     def _emit(self, effects: list[Effect]) -> None:
         self._around.emitted(effects)
@@ -152,6 +162,8 @@ class SimulatedBroker:
         state = state_of(host)
         for peer in self.peers:
             peer.write(state)
+        if host.is_open:
+            self.routes[host.name].own_opened()
 
     # ---- what the controller asks for ----
 
@@ -159,15 +171,14 @@ class SimulatedBroker:
         """Open the stores. After a death they come back as stores do that were unavailable."""
 
         async def opening() -> None:
-            for name, host in self.hosts.items():
+            for name, host in [*self.hosts.items()]:
                 try:
                     if not is_first:
                         raise StoreError("its broker process ended")
                     await host.open()
                     await host.add_fragments(self._around.stores[name].fragments)
                 except StoreError as error:
-                    await host.mark_unavailable(str(error))
-                    host.start_reopening()
+                    await self._claim(host, str(error))
             self.is_started = True
             done()
 
@@ -179,19 +190,37 @@ class SimulatedBroker:
         self._sockets_arrive = max(self._sockets_arrive, self.loop.time()) + self._around.delay()
         self.loop.call_at(self._sockets_arrive, taken)
 
-    def hear_of_end(self, broker: str) -> None:
-        """The controller says that another broker has ended. That need not come before or after sockets."""
+    async def _claim(self, host: LocalStoreHost, reason: str) -> None:
+        await host.mark_unavailable(reason)
+        host.start_reopening()
+
+    def hear_of_end(self, broker: str, gateway: str, moved: dict[str, str]) -> None:
+        """The controller says that another broker has ended, and which brokers claim its stores. That need not come before
+        or after sockets."""
         self._words_arrive = max(self._words_arrive, self.loop.time() + self._around.delay())
-        self.loop.call_at(self._words_arrive, self.served.settle, broker, None)
+        self.loop.call_at(self._words_arrive, self._heard_of_end, broker, gateway, moved)
+
+    def _heard_of_end(self, broker: str, gateway: str, moved: dict[str, str]) -> None:
+        self.served.settle(broker)
+        self._ended.add(gateway)
+        for host in self.hosts.values():
+            host.gateway_ended(gateway)
+        for store, owner in moved.items():
+            if owner == self.name:
+                self.routes[store].use_own(self._own(self._around.stores[store]), owner, self.gateway)
+                claim = self._claim(self.hosts[store], "its broker process ended")
+                self._claiming.append(self.loop.create_task(claim))
+            else:
+                self.broker.store_moved(store, owner)
 
     def take_peer(self, broker: str, end: StreamEnd) -> None:
         """A stream to the stores of another broker."""
         channel = self.broker.add_peer(broker)
         self.loop.call_later(self._around.delay(), end.begin, channel)
 
-    def take_served(self, broker: str, end: StreamEnd) -> None:
+    def take_served(self, broker: str, gateway: str, end: StreamEnd) -> None:
         """A stream over which another broker uses the stores of this one."""
-        served = self.served.serve(broker, lambda: [*self.hosts.values()], self.peers.remove)
+        served = self.served.serve(broker, gateway, lambda: [*self.hosts.values()], self.peers.remove)
         self.peers.append(served)
         self.loop.call_later(self._around.delay(), end.begin, served)
 
@@ -211,8 +240,10 @@ class Controller:
         """Brokers that have not ended, as far as the controller knows."""
         self._places: dict[str, list[StreamEnd]] = {name: [] for name in names}
         """By broker: the ends of streams that would notice its death."""
-        self._barred: dict[int, int] = {}
+        self.claims = StoreClaims(names)
         self._introduced: dict[tuple[str, str], float] = {}
+        for store in around.stores:
+            self.claims.add(store)
         for name in names:
             self._start(name, is_first=True)
 
@@ -231,28 +262,26 @@ class Controller:
         self.loop.call_later(self._around.delay(), self._heard_of_death, name)
 
     def _heard_of_death(self, name: str) -> None:
-        now = self._around.wall()
         self._known.remove(name)
-        for store in self._around.stores.values():
-            if store.broker == name:
-                for fragment, settings in store.fragments.items():
-                    if settings.requires_session:
-                        self._barred[fragment] = now + settings.lock_ms
+        gateway = self.processes[name].gateway
+        moved = self.claims.end(name)
+        self._around.note(f"{name} has ended; its stores are claimed: {moved}")
         for other in self._known:
-            self.processes[other].hear_of_end(name)
+            self.processes[other].hear_of_end(name, gateway, moved)
         pause = RESTART_PAUSE * self._around.random.choice([1, 2, 20])
         self.loop.call_later(pause, self._start, name)
 
     def _start(self, name: str, is_first: bool = False) -> None:
         around = self._around
-        barred = {fragment: until for fragment, until in self._barred.items() if until > around.wall()}
         process = self.processes[name] = SimulatedBroker(
             name,
             around,
-            barred,
+            self.claims,
+            lambda: [self.processes[known].gateway for known in self._known],
             lambda other: self._asked_for(process, other),
         )
         self._known.append(name)
+        self.claims.begin(name)
         around.note(f"{name} is started")
         process.start(is_first, lambda: self._joined(process))
 
@@ -283,7 +312,7 @@ class Controller:
         self._places[there].append(leading)
         self._places[here].append(served)
         one.hand_over(lambda: one.take_peer(there, leading))
-        another.hand_over(lambda: another.take_served(here, served))
+        another.hand_over(lambda: another.take_served(here, one.gateway, served))
         for dead, end in ((one.is_dead, served), (another.is_dead, leading)):
             if dead:  # and nobody has noticed
                 end.break_off(self._around.delay())

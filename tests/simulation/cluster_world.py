@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from random import Random
 
 from busbar.broker.fragment_machine import FragmentMachine
-from busbar.cluster.remote_store import RemoteStore
-from busbar.cluster.session_bar import SessionBar
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED
@@ -91,7 +89,7 @@ class World:
         names = [f"broker-{number}" for number in range(shape.brokers)]
         for number in range(shape.brokers * shape.stores):
             disk = SimulatedDisk(random, shape.disk_latency)
-            store = SimulatedStore(f"store-{number}", names[number % len(names)], disk)
+            store = SimulatedStore(f"store-{number}", disk)
             self.stores[store.name] = store
             for _ in range(shape.fragments):
                 fragment = len(self.settings) + 1
@@ -170,17 +168,11 @@ class World:
 
     def connect(self, process: SimulatedBroker) -> SimulatedClient:
         self.names += 1
-        client = SimulatedClient(
-            f"client-{self.names}", process, self.truth, self.notes, self.wall, self._owner_of
-        )
+        client = SimulatedClient(f"client-{self.names}", process, self.truth, self.notes, self.wall)
         client.rivals = lambda: [other for other in self.clients if other is not client]
         self.clients.append(client)
         self.note(f"client-{self.names} connects to {process.name}")
         return client
-
-    def _owner_of(self, fragment: int) -> SimulatedBroker:
-        (broker,) = [store.broker for store in self.stores.values() if fragment in store.fragments]
-        return self.controller.processes[broker]
 
     def disconnect(self, client: SimulatedClient) -> None:
         client.disconnect()
@@ -257,20 +249,19 @@ class World:
             assert not broker._sinks and not broker._consuming and not broker._failed, process.name
             assert not any(peer.stranded or peer._origins for peer in process.peers)
             assert len(process.peers) == len(broker._peers) == len(self.controller.processes) - 1
-            for sink in process.sinks.values():
-                if isinstance(sink, RemoteStore):
-                    asked, drained, demands = sink._standing.fail_all()
-                    assert not asked and not drained and not any(demands.values()), sink.name
-                    assert not sink._standing.take_holders() and not sink._standing._sessions._asked
-                    assert not sink._parking.replay(), f"{process.name} keeps something for {sink.name}"
-                else:
-                    assert isinstance(sink, SessionBar) and not sink._awaits and not sink._until
+            for route in process.routes.values():
+                asked, drained, demands = route._standing.fail_all()
+                assert not asked and not drained and not any(demands.values()), route.name
+                assert not route._standing.resumptions() and not route._standing._sessions._asked
+                assert not route._standing._sessions._locked and not route._standing._sessions._receiving
+                assert not route._parking.replay(), f"{process.name} keeps something for {route.name}"
             for host in process.hosts.values():
                 assert host.is_open and host.commit_loop.idle, f"{host.name} is {host.state}"
                 assert not host._lifecycle._buffer.replay()
         for fragment in self.settings:
             machine = self.machine(fragment)
             assert not machine.demands() and not machine.awaits(), f"fragment {fragment} has consumers"
+            assert not machine.has_absent_holders() and not self.durable(fragment).holds
 
     def _check_disks(self) -> None:
         for fragment, settings in self.settings.items():

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
@@ -136,7 +137,7 @@ def test_the_program_runs_embedded(namespace: Namespace, tmp_path: Path) -> None
 def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
     """The commands of docs/spark-cluster.md: source, sink and sessions with state in a program of a user's, and capture and
     replay, which are ready to run. Capture gets a file that every node has; replay sends the connection string with what
-    workers run."""
+    workers run. The program runs beside the jobs, with an executor on each worker."""
     queues: dict[str, Properties] = {**Pipeline.QUEUES, "orders-again": {"EnablePartitioning": True}}
     with serving(queues) as server, connect(server.connection_string) as factory:
         secret = tmp_path / "connection"
@@ -144,7 +145,11 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
         pipeline = Pipeline(factory, MESSAGES)
         sent = pipeline.sent
         program, capture, replay = (block.text for block in blocks_of(PAGE) if block.language == "sh")
-        with CommandLines() as watched, cluster(tmp_path, 2) as running:
+        with (
+            CommandLines() as watched,
+            cluster(tmp_path, 2, cores=2) as running,
+            ThreadPoolExecutor(1) as beside,
+        ):
             names = {
                 "/opt/python/bin/python": str(running.python),
                 "spark://…": running.address,
@@ -152,17 +157,18 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
                 "/etc/busbar/connection": str(secret),
                 "program.py": f"{pipeline_program.__file__} {secret} {tmp_path / 'checkpoint'}",
             }
-            captured = run(tmp_path, running, capture, names, **ONE_EXECUTOR)
+            ended = beside.submit(run, tmp_path / "program", running, program, names)
+            captured = run(tmp_path / "capture", running, capture, names, **ONE_EXECUTOR)
             assert f"orders: {MESSAGES} captured" in captured
             replayed = run(
-                tmp_path,
+                tmp_path / "replay",
                 running,
                 f"{replay.rstrip()} -o json",
                 names,
                 BUSBAR_CONNECTION_STRING=server.connection_string,
                 **ONE_EXECUTOR,
             )
-            run(tmp_path, running, program, names)  # with an executor on each worker
+            ended.result()
         report = json.loads(replayed[replayed.index("{\n") :])
         assert (report["found"], report["sent"], report["refused"]) == (MESSAGES, MESSAGES, 0)
         rows = archive.dataset(tmp_path / "archive").to_table(["message_id", "body"]).to_pylist()
@@ -180,8 +186,9 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
         assert list((tmp_path / f"worker{number}").glob("app-*/*/stderr")), "a worker had nothing to do"
     applications = {path.name for path in tmp_path.glob("worker*/app-*")}
     assert len(applications) == 3, "capture, replay and the program have run on the cluster"
-    logs = [*tmp_path.glob("*.log"), *tmp_path.glob("worker*/**/std*")]
-    events = [path for path in (tmp_path / "events").rglob("*") if path.is_file()]
+    logs = [*tmp_path.rglob("*.log"), *tmp_path.glob("worker*/**/std*")]
+    events = [path for path in tmp_path.glob("*/events/**/*") if path.is_file()]
+    assert len(logs) >= 6 and events, "logs of master, workers, capture, replay and the program"
     assert any("SparkListenerSQLExecutionStart" in path.read_text() for path in events)
     for log in logs + events:
         assert server.key not in log.read_text(errors="replace"), log
@@ -192,10 +199,11 @@ ONE_EXECUTOR = {"spark.cores.max": "1"}
 
 
 def run(directory: Path, on: Cluster, script: str, names: Mapping[str, str], **given: str) -> str:
-    """Run a block of the page in the directory, with the names of this cluster instead of the page's. Settings of Spark and
-    variables of the environment can be given."""
+    """Run a block of the page in a new directory, with the names of this cluster instead of the page's. Settings of Spark
+    and variables of the environment can be given."""
     events = directory / "events"
-    events.mkdir(exist_ok=True)
+    events.mkdir(parents=True)
+    (directory / "busbar.zip").symlink_to(on.package)
     settings = {
         **on.settings,
         "spark.eventLog.enabled": "true",

@@ -234,7 +234,6 @@ async def _edge(
         gateway = Gateway(broker.port, Authority(rules, broker.catalogue.authorization_rules), limits, secure)
         await gateway.start()
         return gateway
-    owners = {store.name: store.broker for store in broker.stores.hosts}
     count = broker.processes.count
     front = SharedListener(broker.processes)
     await front.start(
@@ -244,8 +243,7 @@ async def _edge(
                 share_of(limits, number, count),
                 str(tls.certificate),
                 str(tls.key),
-                owners,
-                broker.catalogue.properties.name,
+                namespace=broker.catalogue.properties.name,
             )
             for number in range(count)
         ]
@@ -373,9 +371,8 @@ def _remote_hosts(
 
     def make_host(name: str) -> StoreHost:
         place = places.at(name)
-        owner = processes.owner(name)
-        host = RemoteStoreHost(name, owner.name, loop, wall_clock, port.dispatch, fenced, place.place)
-        owner.assign_store(host)
+        host = RemoteStoreHost(name, "", loop, wall_clock, port.dispatch, fenced, place.place)
+        processes.assign_store(host)
         return host
 
     return make_host

@@ -29,13 +29,14 @@ from busbar.model.commands import (
 )
 from busbar.model.effects import MOVER_ORIGIN, Delivered, Effect, Refused
 from busbar.model.errors import EntityNotFound
+from busbar.model.hold_commands import ResumeSession
 from busbar.model.message import ACTIVE
 
 _log = logging.getLogger(__name__)
 
 BROKER_ORIGIN = 0
 """The origin of what the broker itself asks: that does not use an entity."""
-REGISTERING = (Demand, AwaitSession, AcceptSession)
+REGISTERING = (Demand, AwaitSession, AcceptSession, ResumeSession)
 """Commands by which a fragment registers their origin, until the origin leaves."""
 
 
@@ -54,6 +55,8 @@ class EffectDispatcher:
         self._failed: dict[int, Callable[[], None]] = {}  # by origin: what ends its connection
         self._consuming: dict[int, set[int]] = {}  # by origin: fragments it asked for messages or sessions
         self._last_origin = BROKER_ORIGIN
+        self.served: set[int] = set()
+        """Origins that stand for connections of other processes."""
 
     def connect(self, sink: EffectSink, failed: Callable[[], None] | None = None) -> int:
         self._last_origin += 1
@@ -62,6 +65,12 @@ class EffectDispatcher:
             self._failed[self._last_origin] = failed
         self._consuming[self._last_origin] = set()
         return self._last_origin
+
+    def connect_served(self, sink: EffectSink, failed: Callable[[], None]) -> int:
+        """An origin that stands for a connection of another process, which uses stores of this one."""
+        origin = self.connect(sink, failed)
+        self.served.add(origin)
+        return origin
 
     def connect_mover(self, sink: EffectSink) -> None:
         """Pass effects for the mover of this process to `sink`."""
@@ -75,6 +84,7 @@ class EffectDispatcher:
             self.submit([Leave(fragment, origin, 0) for fragment in sorted(fragments)])
         del self._sinks[origin]
         self._failed.pop(origin, None)
+        self.served.discard(origin)
 
     def strand(self, origin: int, holding: Collection[tuple[int, int]]) -> None:
         """Remove the consumers of an origin that cannot be reached, except these, each given with its fragment.

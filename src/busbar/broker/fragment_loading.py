@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from busbar.fragment.bounds import Bounds
-from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow, empty_head
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow, empty_head
 from busbar.fragment.machine import Fragment
 from busbar.fragment.reads import ReadByNumber
 from busbar.message.content import sizes_as_sent
@@ -30,6 +30,7 @@ class DurableState:
     taps: list[TapRow]
     writers: dict[str, tuple[int, int]]
     outbox: dict[int, OutboxRow] = field(default_factory=dict)
+    holds: list[SessionHold] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,11 @@ def load(
     store: Store,
     fragments: Mapping[int, FragmentSettings],
     predecessor: Callable[[int], LastKnownNumbers] | None = None,
+    gateways: Collection[str] = (),
 ) -> dict[int, DurableState]:
     """Load fragments for their machines, with the locks of the last clean shutdown. Unknown fragments are created empty, and
-    go on after their predecessors."""
+    go on after their predecessors. Session locks whose holders are not at one of these gateways have ended: they are
+    deleted."""
     heads = {head.fragment: head for head in store.heads(list(fragments))}
     loaded = {}
     fresh = []
@@ -95,6 +98,10 @@ def load(
             rows = [row.copy() for row in created.taps.values() if row is not None]
             loaded[fragment] = DurableState(created.head.copy(), 0, [], [], rows, {})
         else:
+            holds = store.holds(fragment)
+            ended = [hold for hold in holds if hold.gateway() not in gateways]
+            if ended:
+                fresh.append(_without_holds(head, ended))
             loaded[fragment] = DurableState(
                 head,
                 store.next_due(fragment),
@@ -103,6 +110,7 @@ def load(
                 store.taps(fragment),
                 store.writers(fragment),
                 store.outbox(fragment),
+                [hold for hold in holds if hold not in ended],
             )
     if fresh:
         store.commit(fresh)
@@ -126,7 +134,16 @@ def build_machine(
         durable.outbox,
         read_draft,
         sizes_as_sent,
+        durable.holds,
     )
+
+
+def _without_holds(head: Head, ended: Iterable[SessionHold]) -> Changes:
+    changes = Changes(head.fragment)
+    changes.head = head.copy()
+    for hold in ended:
+        changes.holds[hold.session] = None
+    return changes
 
 
 def _created(fragment: int, settings: FragmentSettings, before: LastKnownNumbers | None) -> Changes:
@@ -156,6 +173,7 @@ def reload(store: Store, fragments: Iterable[int]) -> dict[int, DurableState]:
             store.taps(fragment),
             store.writers(fragment),
             store.outbox(fragment),
+            store.holds(fragment),
         )
         for fragment in fragments
     }

@@ -4,15 +4,24 @@ Rules:
 1. There is one demand for each consumer, however long the outage lasts: credit adds up. A consumer that leaves is removed.
 2. A drain is answered at once: nothing is available, and the consumer's credit is dropped, also by its machine.
 3. When a consumer leaves or no longer awaits a session, this is passed on only if its machine has the consumer.
-4. Settlements without an answer (released messages) are kept as they are. There are no more of them than locks.
+4. Settlements without an answer (released messages) are kept as they are. There are no more of them than locks. What
+   gateways report of the holders of sessions is kept as it is, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from busbar.model.commands import AwaitSession, CancelAwait, Command, Demand, Leave, Settle
+from busbar.model.commands import (
+    AwaitSession,
+    CancelAwait,
+    Command,
+    Demand,
+    Leave,
+    Settle,
+)
 from busbar.model.effects import Drained
+from busbar.model.hold_commands import ReleaseHolds, ResumeSession
 
 ALL_CREDIT = 1 << 40
 
@@ -51,7 +60,7 @@ class OfflineBuffer:
             self._leave(here, command.origin, command.consumer)
         elif isinstance(command, CancelAwait):
             self._cancel(here, command.fragment, (command.origin, command.awaited))
-        elif isinstance(command, Settle):
+        elif isinstance(command, Settle | ResumeSession | ReleaseHolds):
             here.rest.append(command)
         return None
 

@@ -51,6 +51,7 @@ from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreThread
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
+from busbar.model.hold_commands import ReleaseHolds
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import Store, StoreError, StoreFull
@@ -100,6 +101,8 @@ class LocalStoreHost:
         self.reason = ""
         """Why it is unavailable."""
         self.loss: StoreLoss | None = None
+        self.gateways: set[str] = set()
+        """Gateways of other processes that live: their clients may resume sessions of fragments that are loaded."""
         self.admit: Admit | None = None
         self.shown: Callable[[], None] | None = None
         """Called when the state, the reason or the loss is another one."""
@@ -203,7 +206,8 @@ class LocalStoreHost:
         run = self.on_store if self.state is StoreState.OPEN else self._on_store
         loaded: dict[int, DurableState] = {}
         for some in slices(missing):
-            loaded.update(await run(partial(load, fragments=some, predecessor=before)))
+            gateways = frozenset(self.gateways)
+            loaded.update(await run(partial(load, fragments=some, predecessor=before, gateways=gateways)))
         added = []
         for fragment, durable in loaded.items():
             added.append(Slot(fragment, build_machine(fragment, missing[fragment], durable)))
@@ -211,7 +215,22 @@ class LocalStoreHost:
         for slot in added:
             if slot.machine.settings.topic is not None:
                 self.commit_loop.link_topic(slot, self.clock())
+        loaded_for = {hold.gateway() for durable in loaded.values() for hold in durable.holds}
+        for gateway in loaded_for - self.gateways:  # it has ended meanwhile
+            self.release_holds(gateway)
         self._proceed()
+
+    def gateway_ended(self, gateway: str) -> None:
+        """Note that a gateway of another process has ended, and the holders of sessions there with it."""
+        self.gateways.discard(gateway)
+        self.release_holds(gateway)
+
+    def release_holds(self, gateway: str) -> None:
+        """Release the sessions of a gateway that were loaded and not resumed: their holders have left."""
+        slots = [slot for slot in self.commit_loop.slots.values() if not slot.broken]
+        held = [slot.id for slot in slots if slot.machine.has_absent_holders()]
+        if held:
+            self.submit([ReleaseHolds(fragment, gateway) for fragment in held])
 
     def change_fragments(self, fragments: Mapping[int, FragmentSettings]) -> None:
         """Use other settings for these fragments from now on."""

@@ -405,6 +405,7 @@ class StoreLifecycle:
                     known.taps,
                     known.writers,
                     known.outbox,
+                    known.holds,
                 )
             except Exception:
                 self.commit_loop.quarantine(slot)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from busbar.broker.dispatcher import CommandSink
 from busbar.broker.move_runner import MoveRunner
 from busbar.catalogue.change import EntityChange
 from busbar.cluster.channel import Channel
@@ -19,15 +18,14 @@ from busbar.cluster.controller_connection import ControllerConnection
 from busbar.cluster.fd_passing import CLIENT, FdReceiver
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer, PeerServers
-from busbar.cluster.remote_store import RemoteStore
-from busbar.cluster.session_bar import SessionBar
+from busbar.cluster.store_route import StoreRoute
 from busbar.model.api import EntityView, TransferReport
 from busbar.model.effects import Effect
 
 PEER = "peer"
 """The label of a socket that leads to the stores of another broker process, whose name follows."""
 SERVED = "served"
-"""Of one from which another broker process uses the stores of this one."""
+"""Of one from which another broker process uses the stores of this one. Its name follows, and that of its gateway."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +64,7 @@ class BrokerNode:
         self._clock = clock
         self._open_gateway = open_gateway
         self._gateway: ServingGateway | None = None
+        self._gateway_name = ""
         self._fd_socket = FdReceiver(
             end,
             self._on_socket,
@@ -86,8 +85,10 @@ class BrokerNode:
     def entities_changed(self, version: int, entities: Sequence[EntityChange]) -> None:
         self._port.entities_changed(version, entities)
 
-    def store_opened(self, taker: SessionBar) -> None:
-        self._moves.on_store_open(taker)
+    def store_opened(self, store: str) -> None:
+        route = self._port.route_to(store)
+        if route is not None:
+            route.own_opened()
 
     async def ping(self) -> None:
         """Completes at once; the completion is the reply to the controller."""
@@ -102,8 +103,22 @@ class BrokerNode:
         await self._port.wait_for_peers(brokers)
         self._moves.start(self._transfer_patience)
 
-    def broker_ended(self, broker: str) -> None:
-        self._served.settle(broker, None)
+    def broker_ended(self, broker: str, gateway: str) -> None:
+        self._served.settle(broker)
+        assert self.channel is not None
+        for host in self.channel.hosts.values():
+            host.gateway_ended(gateway)
+
+    def stores_moved(self, owners: Mapping[str, str]) -> None:
+        for store, broker in owners.items():
+            route = self._port.route_to(store)
+            if route is None:  # the gateway is not open yet
+                continue
+            if broker == self._name:
+                assert self.channel is not None
+                route.use_own(self.channel.hosts[store], broker, self._gateway_name)
+            else:
+                self._port.store_moved(store, broker)
 
     async def transfers(self) -> TransferReport:
         return await self._moves.transfers()
@@ -118,15 +133,16 @@ class BrokerNode:
         """Assign the stores of the namespace, before entities are known: their fragments can be in any of them."""
         assert self.channel is not None
         loop = asyncio.get_running_loop()
-        takers: list[CommandSink] = []
+        self._gateway_name = settings.gateway
+        routes: list[StoreRoute] = []
         for store, broker in settings.owners.items():
+            route = StoreRoute(store, broker, loop, self._clock, self._port.dispatch)
+            route.on_open = partial(self._moves.on_store_open, route)
             if broker == self._name:
-                takers.append(self.channel.takers[store])
-            else:
-                remote = RemoteStore(store, broker, loop, self._clock, self._port.dispatch)
-                remote.on_open = partial(self._moves.on_store_open, remote)
-                takers.append(remote)
-        self._port.configure(self.channel.controller, takers, settings.namespace)
+                route.use_own(self.channel.hosts[store], broker, settings.gateway)
+            routes.append(route)
+        others = [broker for broker in settings.brokers if broker != self._name]
+        self._port.configure(self.channel.controller, routes, others, settings.namespace)
 
     async def _open(self, settings: NodeSettings) -> None:
         self._transfer_patience = settings.limits.transfer_patience
@@ -142,14 +158,14 @@ class BrokerNode:
         elif kind == PEER:
             self._link(self._port.add_peer(broker), what)
         elif kind == SERVED:
-            self._link(self._serve(broker), what)
+            self._link(self._serve(*broker.split(" ")), what)
         else:
             raise WireError(f"A broker process was handed a socket as {label!r}.")
 
-    def _serve(self, broker: str) -> PeerServer:
+    def _serve(self, broker: str, gateway: str) -> PeerServer:
         assert self.channel is not None
         peers, hosts = self.channel.peers, self.channel.hosts
-        served = self._served.serve(broker, lambda: [*hosts.values()], peers.discard)
+        served = self._served.serve(broker, gateway, lambda: [*hosts.values()], peers.discard)
         peers.add(served)
         return served
 

@@ -6,7 +6,8 @@ Rules:
    are answered from that. The controller is asked for an entity that is not known here.
 2. The controller answers everything that changes the catalogue, or sums up what fragments hold. The counts of a page are one
    request.
-3. When a fragment is deleted, nothing is kept for the consumers that waited for it in another process.
+3. Every store has a route (store_route.py). When a fragment is deleted, nothing is kept for the consumers that waited for it
+   in another process.
 4. The controller is asked for a channel to another broker process that is missing (peer_watch.py). A new channel takes the
    place of the old one, which is ended: the other process drops what was asked over it.
 5. Commands of a connection that has ended are dropped, except for those that return messages. So no other process gets a
@@ -24,13 +25,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from busbar.broker.dispatcher import BROKER_ORIGIN, CommandSink, EffectDispatcher, FragmentRoutes
+from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher, FragmentRoutes
 from busbar.catalogue.change import EntityChange
 from busbar.catalogue.replica import CatalogueReplica
 from busbar.cluster import protocol
 from busbar.cluster.channel import ChannelClosed
 from busbar.cluster.peer_watch import PeerWatch
-from busbar.cluster.remote_store import PeerClient, RemoteStore
+from busbar.cluster.remote_store import PeerClient
+from busbar.cluster.store_route import StoreRoute
 from busbar.model.api import Commands, EntityChangeSink, EntityListing, EntityView
 from busbar.model.commands import Settle
 from busbar.model.entities import AuthorizationRule, EntityKind
@@ -46,9 +48,9 @@ class ClusterBroker(EffectDispatcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self.routes: FragmentRoutes[CommandSink] = FragmentRoutes()
+        self.routes: FragmentRoutes[StoreRoute] = FragmentRoutes()
         self._controller: protocol.ControllerApi | None = None
-        self._takers: dict[str, CommandSink] = {}
+        self._stores: dict[str, StoreRoute] = {}
         self._peers: dict[str, PeerClient] = {}
         self._introduced: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.replica = CatalogueReplica()
@@ -61,36 +63,56 @@ class ClusterBroker(EffectDispatcher):
     # ---- the other processes ----
 
     def configure(
-        self, controller: protocol.ControllerApi, takers: Iterable[CommandSink], namespace: str = "busbar"
+        self,
+        controller: protocol.ControllerApi,
+        stores: Iterable[StoreRoute],
+        others: Iterable[str],
+        namespace: str = "busbar",
     ) -> None:
-        """`takers` are all stores of the namespace, here and elsewhere."""
+        """`stores` are all stores of the namespace, here and elsewhere, and `others` all other broker processes."""
         self._namespace = namespace
         self._controller = controller
-        self._takers = {taker.name: taker for taker in takers}
-        for broker in sorted({one.broker for one in self._takers.values() if isinstance(one, RemoteStore)}):
+        self._stores = {store.name: store for store in stores}
+        for store in self._stores.values():
+            store.serves = self.served.__contains__
+        for broker in sorted(others):
             self._peer_watch.is_missing(broker)
 
     def add_peer(self, broker: str) -> PeerClient:
         """The channel to the stores of another broker process that is there. It is not connected yet."""
-        stores = {
-            name: taker
-            for name, taker in self._takers.items()
-            if isinstance(taker, RemoteStore) and taker.broker == broker
-        }
 
         def ended() -> None:
             if self._peers.get(broker) is channel:
                 del self._peers[broker]
                 self._introduced[broker].clear()
                 self._peer_watch.is_missing(broker)
+            self._attach_stores()
 
         before = self._peers.get(broker)
         if before is not None:
             before.abort()  # rule 4
-        channel = self._peers[broker] = PeerClient(stores, ended)
+        channel = self._peers[broker] = PeerClient(broker, self._stores, ended)
         self._introduced[broker].set()
         self._peer_watch.is_there(broker)
         return channel
+
+    def route_to(self, store: str) -> StoreRoute | None:
+        return self._stores.get(store)
+
+    def store_moved(self, store: str, broker: str) -> None:
+        """Note that another broker process owns a store from now on."""
+        route = self._stores.get(store)
+        if route is not None:
+            route.broker = broker
+            self._attach_stores()
+
+    def _attach_stores(self) -> None:
+        """Use the channels to the owners of stores that are out of reach. If the channel to the last owner has not ended,
+        that is waited for."""
+        for store in self._stores.values():
+            channel = self._peers.get(store.broker)
+            if not store.has_channel and channel is not None and channel.is_connected:
+                channel.attach(store)
 
     async def wait_for_peers(self, brokers: Sequence[str]) -> None:
         """Wait until these broker processes can be reached or have ended, but not longer than MEETING_SECONDS."""
@@ -106,9 +128,8 @@ class ClusterBroker(EffectDispatcher):
         super().disconnect(origin)
         for channel in self._peers.values():
             protocol.PEER.remote(channel).origin_closed(origin)
-        for taker in self._takers.values():
-            if isinstance(taker, RemoteStore):
-                taker.gone(origin)
+        for store in self._stores.values():
+            store.gone(origin)
 
     def submit(self, commands: Commands) -> None:
         sinks = self._sinks
@@ -148,13 +169,13 @@ class ClusterBroker(EffectDispatcher):
         self.replica.tell(entities)
 
     def _assign(self, view: EntityView) -> None:
-        self.routes.assign(view.fragments, [self._takers[store] for store in view.stores])
+        self.routes.assign(view.fragments, [self._stores[store] for store in view.stores])
 
     def _unassign(self, view: EntityView) -> None:
         for fragment in view.fragments:
-            sink = self.routes.sink_of(fragment)
-            if isinstance(sink, RemoteStore):
-                sink.drop_fragment(fragment)  # rule 3
+            store = self.routes.sink_of(fragment)
+            if store is not None:
+                store.drop_fragment(fragment)  # rule 3
         self.routes.remove(view.fragments)
 
     # ---- entities ----

@@ -73,6 +73,7 @@ from busbar.model.effects import (
     TapState,
     TapStates,
 )
+from busbar.model.hold_commands import ReleaseHolds, ResumeSession
 from busbar.model.message import Draft, Record
 from busbar.model.settings import ForwardSettings, TapSettings
 
@@ -152,6 +153,7 @@ COMMANDS: dict[type[Any], tuple[int, Fields]] = {
     ]),
     AcceptSession: (12, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("consumer", Int), ("session", str | None),
+        ("holder", str),
     ]),
     RenewSession: (13, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("consumer", Int),
@@ -223,6 +225,13 @@ COMMANDS: dict[type[Any], tuple[int, Fields]] = {
     ]),
     Tick: (33, [
         ("fragment", Int),
+    ]),
+    ResumeSession: (34, [
+        ("fragment", Int), ("origin", Int), ("consumer", Int), ("session", str), ("numbers", list[Int]),
+        ("nonces", list[Int]), ("holder", str),
+    ]),
+    ReleaseHolds: (35, [
+        ("fragment", Int), ("gateway", str),
     ]),
 }
 

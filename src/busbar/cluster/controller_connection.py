@@ -25,7 +25,6 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.peer_server import PeerServer, state_of
-from busbar.cluster.session_bar import SessionBar
 from busbar.model.effects import Effect, Inspected
 from busbar.store.contract import StoreError
 
@@ -44,8 +43,8 @@ class NodeHandler(protocol.NodeApi, Protocol):
     def entities_changed(self, version: int, entities: Sequence[EntityChange]) -> None:
         """Entities are other than before, at this gateway from now on."""
 
-    def store_opened(self, taker: SessionBar) -> None:
-        """A store of this process is open, perhaps again; its commands go to this one."""
+    def store_opened(self, store: str) -> None:
+        """A store of this process is open, perhaps again."""
 
 
 class ControllerConnection(Channel):
@@ -58,8 +57,6 @@ class ControllerConnection(Channel):
         super().__init__()
         self.hosts: dict[str, LocalStoreHost] = {}
         """Those that were not closed."""
-        self.takers: dict[str, SessionBar] = {}
-        """Where commands for them go."""
         self.peers: set[PeerServer] = set()
         """Other broker processes that have commands for them."""
         self.controller: protocol.ControllerApi = protocol.CONTROLLER.remote(self)
@@ -71,8 +68,7 @@ class ControllerConnection(Channel):
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
         if not isinstance(frame, protocol.CommandsFrame):
             raise WireError(f"A broker process got {type(frame).__name__}.")
-        self._host(frame.store)
-        self.takers[frame.store].submit(commands_codec.decode(frame.commands))
+        self._host(frame.store).submit(commands_codec.decode(frame.commands))
 
     def closed(self) -> None:
         self._ended()
@@ -82,7 +78,7 @@ class ControllerConnection(Channel):
             return protocol.NODES, self._member
         if target == protocol.ALL_STORES:
             return protocol.STORES, self
-        return protocol.STORE, OwnedStore(self._host(target), self.takers[target], self._closed)
+        return protocol.STORE, OwnedStore(self._host(target), self._closed)
 
     # ---- all stores ----
 
@@ -108,9 +104,8 @@ class ControllerConnection(Channel):
             self.write(state)
             for peer in self.peers:
                 peer.write(state)
-            taker = self.takers.get(store)
-            if host.is_open and self._member is not None and taker is not None:
-                self._member.store_opened(taker)
+            if host.is_open and self._member is not None:
+                self._member.store_opened(store)
 
         async def admit(_: StoreHost, anew: bool) -> None:
             try:
@@ -122,17 +117,16 @@ class ControllerConnection(Channel):
         host.shown = show
         host.admit = admit
         self.hosts[store] = host
-        self.takers[store] = SessionBar(host, asyncio.get_running_loop(), host.clock, emit)
 
     async def inspect(self, fragments: Sequence[int]) -> dict[int, FragmentCounts]:
         """What fragments hold. All are asked at once, since each may have to wait for a commit."""
         found: dict[int, FragmentCounts] = {}
         asked: list[int] = []
         waiting: list[asyncio.Future[Effect]] = []
-        for store, host in self.hosts.items():
+        for host in self.hosts.values():
             here = [fragment for fragment in fragments if fragment in host]
             commands, answers = self._inquiry.questions(here)
-            self.takers[store].submit(commands)
+            host.submit(commands)
             asked += here
             waiting += answers
             found.update({fragment: FragmentCounts(host.last_used(fragment)) for fragment in here})
@@ -167,7 +161,6 @@ class ControllerConnection(Channel):
 
     def _closed(self, host: LocalStoreHost) -> None:
         self.hosts.pop(host.name, None)
-        self.takers.pop(host.name, None)
 
     def _host(self, store: str) -> LocalStoreHost:
         host = self.hosts.get(store)
@@ -179,15 +172,15 @@ class ControllerConnection(Channel):
 class OwnedStore:
     """A protocol.HostedStore. The host answers every method that is not defined here."""
 
-    def __init__(
-        self, host: LocalStoreHost, bar: SessionBar, closed: Callable[[LocalStoreHost], None]
-    ) -> None:
+    def __init__(self, host: LocalStoreHost, closed: Callable[[LocalStoreHost], None]) -> None:
         self._host = host
         self._closed = closed
-        self.bar_sessions = bar.bar
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)
+
+    def set_gateways(self, gateways: Sequence[str]) -> None:
+        self._host.gateways = {*gateways}
 
     async def last_uses(self, fragments: Sequence[int]) -> Sequence[int]:
         return [self._host.last_used(fragment) for fragment in fragments]

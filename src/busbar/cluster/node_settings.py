@@ -16,9 +16,13 @@ class NodeSettings(msgspec.Struct, array_like=True):
     limits: Limits
     certificate: str
     certificate_key: str
-    owners: dict[str, str]
-    """By store, the name of the broker that has it."""
-    namespace: str
+    owners: dict[str, str] = {}
+    """By store, the name of the broker that owns it when the gateway opens."""
+    brokers: list[str] = []
+    """The names of all brokers of the namespace."""
+    gateway: str = ""
+    """The name of the gateway. No other has had it, also none of an earlier process of this broker."""
+    namespace: str = "busbar"
 
 
 SHARED = (

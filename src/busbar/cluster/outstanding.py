@@ -1,9 +1,9 @@
 """What a broker process owes to gateways: answers to requests, messages to consumers, the ends of drains.
 
 The machines that have it are in that process. When it is killed, this is what is left. Requests are refused, since their
-outcome is unknown. Drains are answered. The credit of consumers is asked for again when the store is back. All of it is
-derived from commands to the fragments and from their effects, so it is what the gateways rely on. Nothing is kept of a
-client that has left, since no part would take the answers.
+outcome is unknown. Drains are answered. When the store is back, the sessions of consumers are resumed (held_sessions.py),
+and their credit is asked for again. All of it is derived from commands to the fragments and from their effects, so it is
+what the gateways rely on. Nothing is kept of a client that has left, since no part would take the answers.
 """
 
 from __future__ import annotations
@@ -11,8 +11,19 @@ from __future__ import annotations
 from collections import Counter
 
 from busbar.cluster.held_sessions import HeldSessions
-from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Command, Demand, Leave
+from busbar.model.commands import (
+    AcceptSession,
+    AwaitSession,
+    CancelAwait,
+    Command,
+    Demand,
+    Leave,
+    ReceiveDeferred,
+    Settle,
+    Transact,
+)
 from busbar.model.effects import Delivered, Drained, Effect, SessionLost
+from busbar.model.hold_commands import ResumeSession
 
 Asked = tuple[int, int]
 """Origin and request."""
@@ -39,12 +50,16 @@ class OutstandingRequests:
                 self._unanswered[command.origin] = {command.request}
             else:
                 requests.add(command.request)
-            if kind is AcceptSession:
+            if kind is AcceptSession or kind is ReceiveDeferred:
                 self._sessions.said(command)
+            elif len(self._sessions):
+                self._settles(command)
         elif isinstance(command, Demand):
             self._demand(command)
         elif isinstance(command, Leave):
             self._leave(command)
+        elif isinstance(command, Settle):
+            self._settles(command)
         elif isinstance(command, CancelAwait):
             self._awaits.pop((command.origin, command.awaited), None)
 
@@ -59,6 +74,8 @@ class OutstandingRequests:
         elif isinstance(effect, SessionLost):
             self._sessions.heard(effect)
         elif isinstance(effect, Delivered):
+            if len(self._sessions):
+                self._sessions.heard(effect)
             demand = self._demands.get(effect.fragment, {}).get((effect.origin, effect.consumer))
             if demand is not None:
                 demand.credit = max(0, demand.credit - len(effect.records))
@@ -79,9 +96,21 @@ class OutstandingRequests:
         self._demands.pop(fragment, None)
         self._sessions.forget(fragment)
 
-    def take_holders(self) -> list[SessionLost]:
-        """Effects for consumers that hold a session: they have lost it."""
-        return [SessionLost(origin, consumer) for origin, consumer in self._sessions.take()]
+    def left(self, command: Leave) -> None:
+        """Note that a consumer has left while the store is out of reach."""
+        self._sessions.said(command)
+
+    def resumptions(self) -> list[ResumeSession]:
+        """Commands that resume the sessions which consumers hold."""
+        return self._sessions.resumptions()
+
+    def _settles(self, command: Command) -> None:
+        if isinstance(command, Settle):
+            self._sessions.settled(command.fragment, command.numbers)
+        elif isinstance(command, Transact):
+            for part in command.parts:
+                if isinstance(part, Settle):
+                    self._sessions.settled(part.fragment, part.numbers)
 
     def fail_all(self) -> tuple[list[Asked], list[Drained], dict[int, list[Demand]]]:
         """Requests without an answer, drains to be answered, and by fragment what consumers still wait for."""
@@ -92,6 +121,7 @@ class OutstandingRequests:
         drained = [Drained(origin, consumer) for origin, consumer in self._drains.elements()]
         demands = {fragment: list(waiting.values()) for fragment, waiting in self._demands.items()}
         self._unanswered, self._awaits, self._demands, self._drains = {}, {}, {}, Counter()
+        self._sessions.forget_requests()
         return asked, drained, demands
 
     def _demand(self, command: Demand) -> None:

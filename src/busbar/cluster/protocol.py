@@ -31,9 +31,9 @@ class HostedStore(StoreHost, Protocol):
     async def restore(self, reason: str, offline: bool, reset: bool) -> None:
         """Open the store when that is possible, in the state that the operator set: its broker process was started again."""
 
-    def bar_sessions(self, until: Mapping[int, int]) -> None:
-        """Let no client accept sessions of these fragments before these times. Other clients may rely on locks that an ended
-        process has granted."""
+    def set_gateways(self, gateways: Sequence[str]) -> None:
+        """Note which gateways live. Session locks of fragments that are loaded are those of their clients; all others have
+        ended."""
 
     async def last_uses(self, fragments: Sequence[int]) -> Sequence[int]:
         """When each of these fragments was last used."""
@@ -69,8 +69,11 @@ class NodeApi(Protocol):
     async def connect_peers(self, brokers: Sequence[str]) -> None:
         """Wait until these other broker processes can be reached."""
 
-    def broker_ended(self, broker: str) -> None:
-        """Note that another broker process has ended, and the connections of its clients with it."""
+    def broker_ended(self, broker: str, gateway: str) -> None:
+        """Note that another broker process has ended, and its gateway and the connections of its clients with it."""
+
+    def stores_moved(self, owners: Mapping[str, str]) -> None:
+        """Note that these stores are claimed by other broker processes from now on, each by that one."""
 
     async def transfers(self) -> TransferReport:
         """What is moved out of fragments of this process, and what is held."""
@@ -97,8 +100,8 @@ class ControllerApi(CatalogueApi, StoreApi, Protocol):
 class PeerApi(Protocol):
     """A broker process, as the gateway of another one calls it."""
 
-    def met(self) -> None:
-        """Note that holders of sessions, which the gateway reached over an earlier channel, have lost them."""
+    def sessions_resumed(self, store: str) -> None:
+        """Note that all sessions of a store are resumed that clients of the gateway hold. They have left all others."""
 
     def origin_closed(self, origin: int) -> None:
         """A connection of the gateway has ended."""

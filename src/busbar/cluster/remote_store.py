@@ -4,12 +4,12 @@ Rules:
 1. Commands are passed on in their order. The state of the store is what the other process reported last.
 2. When the channel to the other process ends, its stores are unavailable, like those with any other fault. The outcome of
    commands without an answer is unknown; later commands are refused at once and certainly did nothing. What consumers
-   asked for is kept (outstanding.py, offline_buffer.py). Most often the other process has ended; if not, another channel
-   is made.
-3. When the store is open again, consumers' credit is asked for again.
-4. Message locks and sessions are memory of the process that ended. The holder of a message finds that its lock is lost. The
-   holder of a session is notified at once; another consumer gets the session when its lock would have ended
-   (session_bar.py).
+   asked for is kept (outstanding.py, offline_buffer.py). Most often the other process has ended, and a third one claims
+   the store; if not, another channel is made.
+3. When the store is open again, the sessions that consumers hold are resumed first. Then the owner gets the report that all
+   others of this gateway are left, and consumers' credit is asked for again.
+4. A channel that ended proves nothing. The holder of a session keeps it until the owner reports its loss, or its time is
+   over. Locks of messages without a session are memory of the process that ended: their holders find that they are lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.outstanding import OutstandingRequests
-from busbar.model.commands import Command, Tick
+from busbar.model.commands import Command, Leave, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import ServerBusy
 from busbar.store.location import StoreLoss
@@ -75,8 +75,15 @@ class RemoteStore:
 
     def channel_closed(self, channel: Channel) -> None:
         """Note that a channel to the other process ended. It may have been replaced before."""
-        if channel is self._channel:
+        if self.is_reached_over(channel):
             self.disconnected(OUT_OF_REACH)
+
+    @property
+    def has_channel(self) -> bool:
+        return self._channel is not None
+
+    def is_reached_over(self, channel: Channel) -> bool:
+        return channel is self._channel
 
     def disconnected(self, reason: str) -> None:
         """Make the store unavailable, since the channel has ended. The outcome of commands that wait is unknown."""
@@ -86,7 +93,6 @@ class RemoteStore:
         asked, drained, demands = self._standing.fail_all()
         answers: list[Effect] = [self._busy(*one, STORE_FAILED, certain=False) for one in asked]
         answers += drained
-        answers += self._standing.take_holders()
         for fragment, waiting in demands.items():
             self._parking.reset(fragment, waiting)
         self._emit(answers)
@@ -98,9 +104,14 @@ class RemoteStore:
         self._enter(StoreState(frame.state), frame.reason)
         if self.detached and self.state is StoreState.OPEN:
             self.detached = False
+            self.submit(self._standing.resumptions())
+            self._all_resumed()
             self.submit(self._parking.replay())
         if self.state is StoreState.OPEN and self.on_open is not None:
             self.on_open()
+
+    def _all_resumed(self) -> None:
+        """Report to the owner that all sessions are resumed that consumers here hold."""
 
     def effects_received(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -135,6 +146,8 @@ class RemoteStore:
                     self._busy(command.origin, command.request, self._unavailable_text, certain=True)
                 )
             elif not isinstance(command, Tick):
+                if isinstance(command, Leave):
+                    self._standing.left(command)
                 drained = self._parking.add(command)
                 if drained is not None:
                     answers.append(drained)
@@ -158,23 +171,41 @@ class RemoteStore:
 
 
 class PeerClient(Channel):
-    """The channel to the stores of another broker process."""
+    """The channel to the stores of another broker process.
 
-    def __init__(self, stores: Mapping[str, RemoteStore], ended: Callable[[], None]) -> None:
+    The other process reports the state of each of its stores when it has claimed it. The controller's report that the store
+    is there may come later. So the last state of every store is kept here until the store is attached."""
+
+    def __init__(self, broker: str, stores: Mapping[str, RemoteStore], ended: Callable[[], None]) -> None:
+        """`stores` are all of the namespace; those of this broker process are used over the channel."""
         super().__init__()
+        self.broker = broker
         self.connected: asyncio.Event = asyncio.Event()
         """Set when the state of all its stores is known, or the channel has ended."""
         self._stores = stores
         self._ended = ended
-        self._unseen = {*stores}
+        self._unseen = {store.name for store in stores.values() if store.broker == broker}
+        self._statuses: dict[str, protocol.StoreStatus] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if self.is_aborted:  # another one has taken its place before it began
             return
         for store in self._stores.values():
-            store.connected(self)
-        protocol.PEER.remote(self).met()
+            if store.broker == self.broker:
+                self.attach(store)
+        self._note_seen()
+
+    def attach(self, store: RemoteStore) -> None:
+        """Use a store of the other process over this channel."""
+        store.connected(self)
+        status = self._statuses.get(store.name)
+        if status is not None:
+            store.status_changed(status)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._transport is not None and not self.is_lost and not self.is_aborted
 
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
         store = self._stores.get(frame.store)
@@ -183,12 +214,17 @@ class PeerClient(Channel):
         if isinstance(frame, protocol.EffectsFrame):
             store.effects_received(effects_codec.decode(frame.effects))
         elif isinstance(frame, protocol.StoreStatus):
-            store.status_changed(frame)
+            self._statuses[frame.store] = frame
+            if store.is_reached_over(self):
+                store.status_changed(frame)
             self._unseen.discard(frame.store)
-            if not self._unseen:
-                self.connected.set()
+            self._note_seen()
         else:
             raise WireError("Commands came where effects should.")
+
+    def _note_seen(self) -> None:
+        if not self._unseen:
+            self.connected.set()
 
     def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
         raise WireError("A gateway was called by a broker process that it uses.")

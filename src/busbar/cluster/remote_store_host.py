@@ -1,13 +1,13 @@
 """The controller's host of a store that a broker process has.
 
 Rules, beside those of remote_store.py:
-1. When the broker process was started again, its stores come back like all unavailable stores. Each is opened when that is
-   possible and checked by the catalogue; then its fragments are taken into service.
+1. When the broker process has ended, another one claims the store, or the same one that was started again. The store comes
+   back like all unavailable stores. It is opened when that is possible and checked by the catalogue; then its fragments
+   are taken into service.
 2. Commands of gateways do not come through here. The broker process is asked when a fragment was last used. Uses that were
    not asked for before it ended are lost; so the return of the store counts as a use.
-3. When the broker process ended, gateways of others may have clients that hold sessions of its fragments. Until the longest
-   lock that was granted would have ended, the next broker process lets no client accept them (session_bar.py). A lock that
-   was granted before the entity got a shorter one counts as well.
+3. Before fragments are loaded, the broker process gets the names of the gateways that live. Clients of other gateways hold
+   no session any more (fragment/session_holds.py).
 """
 
 from __future__ import annotations
@@ -60,12 +60,8 @@ class RemoteStoreHost(RemoteStore):
         self._active: dict[int, int] = {}
         self._returned = 0
         """When it was last open again, in ms."""
-        self._session_locks: dict[int, int] = {}
-        """By fragment that has sessions: how long they are locked, in ms."""
-        self._longer: dict[int, int] = {}
-        """By fragment: until when locks may last that were granted when the entity had longer ones."""
-        self._believed: dict[int, int] = {}
-        """By fragment: until when clients may rely on locks that an ended process has granted."""
+        self.gateways: Callable[[], list[str]] = list
+        """The names of the gateways that live."""
 
     # ---- the broker process ----
 
@@ -76,25 +72,20 @@ class RemoteStoreHost(RemoteStore):
             protocol.STORES.remote(channel, protocol.ALL_STORES).assign_store(self.name)
 
     async def restore(self) -> None:
-        """Bring the store back after its broker was started again. Returns when the store takes calls."""
+        """Bring the store back at the broker that owns it now. Returns when the store takes calls."""
         if self._channel is not None and self.detached and self._trying:
             with contextlib.suppress(ChannelClosed):
                 await self._there.restore(self.reason, self._offline, self._take_reset())
+
+    def start_restoring(self) -> None:
+        """Bring the store back at another broker, which was made its owner."""
+        self._restoring = self._loop.create_task(self.restore())
 
     def disconnected(self, reason: str) -> None:
         if self._closed:
             self._channel = None
             return
-        if not self.detached:
-            self._note_locks()
         super().disconnected(OFFLINE if self._offline else reason)
-
-    def _note_locks(self) -> None:
-        """Note until when clients of other brokers may rely on session locks of these fragments."""
-        now = self.clock()
-        for fragment, lock in self._session_locks.items():
-            earlier = max(self._believed.get(fragment, 0), self._longer.get(fragment, 0))
-            self._believed[fragment] = max(earlier, now + lock)
 
     def status_changed(self, frame: protocol.StoreStatus) -> None:
         if self.detached and frame.state == StoreState.OPEN.value:
@@ -131,7 +122,7 @@ class RemoteStoreHost(RemoteStore):
         self._trying = True
         if self.state is StoreState.UNAVAILABLE and self._channel is not None:
             if self.detached:
-                self._restoring = self._loop.create_task(self.restore())
+                self.start_restoring()
             else:
                 self._there.start_reopening()
 
@@ -155,27 +146,11 @@ class RemoteStoreHost(RemoteStore):
 
     async def add_fragments(self, fragments: Mapping[int, FragmentSettings]) -> None:
         if fragments:
-            self._learn_locks(fragments)
-            now = self.clock()
-            barred = {
-                fragment: until
-                for fragment, until in self._believed.items()
-                if fragment in fragments and until > now
-            }
-            if barred and self._channel is not None:
-                self._there.bar_sessions(barred)
+            if self._channel is not None:
+                self._there.set_gateways(self.gateways())
             await self._ask("add_fragments", fragments)
 
-    def _learn_locks(self, fragments: Mapping[int, FragmentSettings]) -> None:
-        for fragment, settings in fragments.items():
-            if settings.requires_session:
-                before = self._session_locks.get(fragment, 0)
-                if before > settings.lock_ms:
-                    self._longer[fragment] = max(self.clock() + before, self._longer.get(fragment, 0))
-                self._session_locks[fragment] = settings.lock_ms
-
     def change_fragments(self, fragments: Mapping[int, FragmentSettings]) -> None:
-        self._learn_locks(fragments)
         if self._channel is not None:
             self._there.change_fragments(fragments)
 
@@ -183,9 +158,6 @@ class RemoteStoreHost(RemoteStore):
         """Note a change of the catalogue that goes to the broker process together with that of its other stores.
 
         Returns the channel to it. None: there is no broker process now."""
-        if self._channel is not None:
-            self._learn_locks(change.new)
-            self._learn_locks(change.changed)
         return self._channel
 
     @property
@@ -199,9 +171,6 @@ class RemoteStoreHost(RemoteStore):
 
     async def remove_fragment(self, fragment: int) -> None:
         self._active.pop(fragment, None)
-        self._session_locks.pop(fragment, None)
-        self._longer.pop(fragment, None)
-        self._believed.pop(fragment, None)
         self.drop_fragment(fragment)
         await self._ask("remove_fragment", fragment)
 

@@ -1,13 +1,14 @@
 """The broker processes of `busbar serve --brokers N`: started, introduced to each other, started again, and ended.
 
 Rules:
-1. Every store has one owner: the broker with the number of the store modulo N. Consecutive fragments of a partitioned entity
-   lie in consecutive stores. So different brokers handle them.
+1. Every store has one owner (claims.py). When a broker has ended, others claim its stores at once. They are not assigned
+   before the process is reaped: then the kernel has freed the locks of the files, and nothing is written any more.
 2. The channel to a broker is a pair of sockets without a name. So are the channels between brokers, which are made here and
    handed over. A broker lives as long as its channel: however the controller ends, its brokers end with it. A broker whose
    channel to another one broke asks for another channel.
 3. A broker also holds the lock of the data directory, so that no other namespace is served from it while one is left.
-4. A broker that dies is started again after a short pause, which grows while it dies at once.
+4. A broker that dies is started again after a short pause, which grows while it dies at once. It serves clients, and
+   claims stores when another broker ends.
 5. A broker that does not answer two pings in a row, each within half its patience, is killed, and rule 4 follows. It is
    pinged from its start on; until its first answer it may take longer.
 6. Every broker has a gateway. It gets clients when it has all entities and can reach all others; a client goes to the
@@ -20,18 +21,21 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
+import secrets
 import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from busbar.cluster import protocol
 from busbar.cluster.broker_connection import BrokerConnection
 from busbar.cluster.broker_node import PEER, SERVED
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import ChannelClosed
+from busbar.cluster.claims import StoreClaims
 from busbar.cluster.fd_passing import CLIENT, FdSender
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
@@ -63,13 +67,19 @@ class BrokerProcess:
     ) -> None:
         """`lock` is the descriptor by which the data directory is held; both sorts of patience are in seconds."""
         self.name = name
+        self.gateway = ""
+        """The name of its gateway, while the process lives: another one each time."""
         self.hosts: dict[str, RemoteStoreHost] = {}
         self.channel: BrokerConnection | None = None
         self.fd_socket: FdSender | None = None
         self.on_restart: Callable[[BrokerProcess], Awaitable[None]] | None = None
         """Called when it was started again."""
-        self.on_exit: Callable[[BrokerProcess, list[socket.socket]], None] = lambda broker, left: None
-        """Called when it has ended, with the clients that were meant for it."""
+        self.on_start: Callable[[BrokerProcess], None] = lambda broker: None
+        """Called when there is a channel to it."""
+        self.on_lost: Callable[[BrokerProcess, list[socket.socket]], None] = lambda broker, left: None
+        """Called when the channel to it has ended, with the clients that were meant for it."""
+        self.on_exit: Callable[[BrokerProcess], None] = lambda broker: None
+        """Called when the process has ended for certain."""
         self.misses: Callable[[BrokerProcess, str], None] = lambda broker, other: None
         """Called with the name of another broker to which it has no channel."""
         self._directory = directory
@@ -91,6 +101,7 @@ class BrokerProcess:
             self._spawn(theirs.fileno(), their_fd_socket.fileno())
         loop = asyncio.get_running_loop()
         self._started = loop.time()
+        self.gateway = f"{self.name}.{secrets.token_hex(8)}"
         self.fd_socket = FdSender(our_fd_socket)
         channel = BrokerConnection(
             self.hosts, self._lost, self._members.broker, lambda other: self.misses(self, other)
@@ -98,6 +109,7 @@ class BrokerProcess:
         await loop.create_unix_connection(lambda: channel, sock=ours)
         self.channel = channel
         self._watching = loop.create_task(self._watch(channel))
+        self.on_start(self)
         for host in self.hosts.values():
             host.attach_channel(channel)
         await asyncio.gather(*[host.restore() for host in self.hosts.values()])
@@ -123,6 +135,7 @@ class BrokerProcess:
 
     def assign_store(self, host: RemoteStoreHost) -> None:
         """Make this broker the owner of one more store."""
+        host.broker = self.name
         self.hosts[host.name] = host
         if self.channel is not None and not self.channel.is_lost:
             host.attach_channel(self.channel)
@@ -195,13 +208,14 @@ class BrokerProcess:
         for host in self.hosts.values():
             host.disconnected(ENDED)
         self._restarting = asyncio.get_running_loop().create_task(self._restart())
-        self.on_exit(self, left)
+        self.on_lost(self, left)
 
     async def _restart(self) -> None:
         """Start the broker again, after a pause that grows while it dies at once."""
         loop = asyncio.get_running_loop()
         self.channel = None
         code = await self._reap(0.5)
+        self.on_exit(self)
         _log.error("%s ended with code %s and is started again", self.name, code)
         if loop.time() - self._started > SETTLED_SECONDS:
             self._pause = FIRST_PAUSE
@@ -245,6 +259,11 @@ class BrokerSupervisor:
             BrokerProcess(f"broker-{number}", directory, lock, members, patience, store_timeout)
             for number in range(count)
         ]
+        self._claims = StoreClaims([broker.name for broker in self._brokers])
+        self._by_name = {broker.name: broker for broker in self._brokers}
+        for broker in self._brokers:
+            broker.on_start = self._started
+            broker.on_exit = self._ended
         self._settings: dict[BrokerProcess, NodeSettings] = {}
         self._open: set[BrokerProcess] = set()
         """Those that have a gateway."""
@@ -259,10 +278,34 @@ class BrokerSupervisor:
     async def stop(self) -> None:
         await asyncio.gather(*[broker.stop() for broker in self._brokers])
 
-    def owner(self, store: str) -> BrokerProcess:
-        """The broker that owns a store: the store's number modulo the number of brokers."""
-        number = re.search(r"\d+$", store)
-        return self._brokers[int(number[0]) % len(self._brokers) if number is not None else 0]
+    # ---- owners of stores (rule 1) ----
+
+    def assign_store(self, host: RemoteStoreHost) -> None:
+        """Choose the owner of a store that is new here."""
+        host.gateways = self._gateways
+        self._by_name[self._claims.add(host.name)].assign_store(host)
+
+    def _gateways(self) -> list[str]:
+        return [broker.gateway for broker in self._brokers if broker.gateway]
+
+    def _started(self, broker: BrokerProcess) -> None:
+        self._claims.begin(broker.name)
+
+    def _ended(self, broker: BrokerProcess) -> None:
+        """Let other brokers claim the stores of one that has ended, and report its end and the new owners to all."""
+        moved = self._claims.end(broker.name)
+        gateway, broker.gateway = broker.gateway, ""
+        for store, name in moved.items():
+            host = broker.hosts.pop(store)
+            self._by_name[name].assign_store(host)
+            host.start_restoring()
+            _log.warning("%s is claimed by %s, since %s has ended", store, name, broker.name)
+        for other in self._brokers:
+            if other.channel is not None and not other.channel.is_lost:
+                there = protocol.NODES.remote(other.channel)
+                there.broker_ended(broker.name, gateway)
+                if moved:
+                    there.stores_moved(moved)
 
     # ---- gateways (rule 6) ----
 
@@ -275,7 +318,7 @@ class BrokerSupervisor:
         self._settings = dict(zip(self._brokers, settings, strict=True))
         for broker in self._brokers:
             broker.on_restart = self._join
-            broker.on_exit = self._ended
+            broker.on_lost = self._lost
             broker.misses = self._misses
         await asyncio.gather(*[self._join(broker) for broker in self._brokers])
         # The first had no others to connect to: once more, now that all are there.
@@ -316,7 +359,13 @@ class BrokerSupervisor:
     async def _join(self, broker: BrokerProcess) -> None:
         """Open the gateway of a broker that has been started, and connect it with the others."""
         try:
-            await broker.open_gateway(self._settings[broker])
+            settings = msgspec.structs.replace(
+                self._settings[broker],
+                owners=self._claims.owners,
+                brokers=self._claims.brokers,
+                gateway=broker.gateway,
+            )
+            await broker.open_gateway(settings)
             for other in self._open:
                 self._connect(broker, other)
                 self._connect(other, broker)
@@ -334,12 +383,9 @@ class BrokerSupervisor:
         if broker.channel is not None:
             await protocol.NODES.remote(broker.channel).connect_peers(others)
 
-    def _ended(self, broker: BrokerProcess, left: list[socket.socket]) -> None:
+    def _lost(self, broker: BrokerProcess, left: list[socket.socket]) -> None:
         self._open.discard(broker)
         self._ready.discard(broker)
-        for other in self._open:
-            if other.channel is not None:
-                protocol.NODES.remote(other.channel).broker_ended(broker.name)
         for client in left:
             self.dispatch(client)
 
@@ -356,7 +402,7 @@ class BrokerSupervisor:
             return  # it will ask
         self._introduced[here.name, there.name] = asyncio.get_running_loop().time()
         here.fd_socket.send(f"{PEER} {there.name}", leading)
-        there.fd_socket.send(f"{SERVED} {here.name}", served)
+        there.fd_socket.send(f"{SERVED} {here.name} {here.gateway}", served)
 
     def _misses(self, broker: BrokerProcess, name: str) -> None:
         """Make a channel to another broker again. One that is not there yet is connected when it is."""

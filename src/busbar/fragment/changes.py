@@ -10,7 +10,8 @@ random. A store finds an id on given segments, reads ids in the order of the key
 How message sessions lie in a store. A session has a row while it has active messages: how many, and its turn, which is its
 place in the line of those that wait to be accepted. Rows are written by difference, so that a send needs no read. A new row
 gets the turn of the change. An existing row keeps its turn unless it is moved. When its last message goes, the row is
-deleted. A state is kept by itself, whether the session has messages or not.
+deleted. A state is kept by itself, whether the session has messages or not. So is the lock of a session whose holder can
+outlive the owner of the fragment (session_holds.py).
 
 How the outbox lies in a store. Its messages are found by target and number. A target has a row while there are messages for
 it: how many, and the path of its entity. Rows are written by difference, too. A message that comes into the outbox or goes
@@ -134,6 +135,19 @@ class SessionChange:
         self.moved = False  # a row that is there gets the turn as well
 
 
+@final
+class SessionHold:
+    """A durable session lock: who holds the session, and until when. The name of the holder begins with its gateway's."""
+
+    def __init__(self, session: str, holder: str, until: i64) -> None:
+        self.session = session
+        self.holder = holder
+        self.until = until
+
+    def gateway(self) -> str:
+        return self.holder.partition(" ")[0]
+
+
 OutboxRow = tuple[str, int]
 """Of a target in the outbox: the path of its entity, and how many messages there are for it."""
 
@@ -207,6 +221,7 @@ class Changes:
         )
         self.sessions: dict[str, SessionChange] = {}
         self.states: dict[str, tuple[int, bytes | None]] = {}  # of sessions: when it was set (None: cleared)
+        self.holds: dict[str, SessionHold | None] = {}  # by session (None: it has ended)
         self.outbox: dict[int, OutboxChange] = {}  # by target
         self.keeps: list[Keep] = []  # after the edits, before the deletes
         self.taps: dict[int, TapRow | None] = {}  # by id (None: gone)

@@ -30,6 +30,7 @@ from busbar.fragment.changes import (
     MessageEdit,
     OutboxChange,
     SessionChange,
+    SessionHold,
     TapRow,
 )
 from busbar.fragment.unwritten import Unwritten
@@ -314,6 +315,19 @@ class Ledger:
         if state is not None:
             changes.bytes += len(state)
         self.head.size += more
+
+    def set_hold(self, session: str, holder: str, until: i64) -> None:
+        """Write the lock of a session."""
+        self._must_write = True
+        changes = self._open()
+        changes.holds[session] = SessionHold(session, holder, until)
+        changes.weight += 1
+
+    def drop_hold(self, session: str) -> None:
+        self._must_write = True
+        changes = self._open()
+        changes.holds[session] = None
+        changes.weight += 1
 
     # ---- the outbox ----
 

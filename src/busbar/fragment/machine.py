@@ -18,7 +18,8 @@ what is kept for no tap any more (Bounds.swept).
 
 The rules of each part stand at the top of its file: sending, settling, serving, browsing. Further parts are duplicates
 (remembered ids), window (the order of messages and what is in memory), locks, and ledger (counters and changes). If the
-entity requires sessions: sessions, session_waiting (what is in memory), session_accepting, session_serving, session_ending.
+entity requires sessions: sessions, session_waiting (what is in memory), session_accepting, session_serving, session_ending,
+session_holds (locks that are durable).
 If it has taps: taps (what is kept) and tap_reading. Writers that repeat what they send: writers. Topics and subscriptions:
 publishing. Before a topic applies what may be passed on, its host calls `set_topic_usage` and `to_publish`. Afterwards it
 applies `take_copies` to the subscriptions. While the topic `owes_copies`, ticks come before sends.
@@ -47,6 +48,7 @@ from busbar.fragment import (
     serving,
     session_accepting,
     session_ending,
+    session_holds,
     session_serving,
     settling,
     taking,
@@ -54,7 +56,7 @@ from busbar.fragment import (
     transacting,
 )
 from busbar.fragment.bounds import Bounds
-from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.publishing import AT_ONCE
 from busbar.fragment.reads import Read
@@ -102,6 +104,7 @@ from busbar.model.commands import (
 )
 from busbar.model.effects import DeferredReceived, Delivered, Drained, Effect
 from busbar.model.errors import NotImplementedHere
+from busbar.model.hold_commands import ReleaseHolds, ResumeSession
 from busbar.model.message import ACTIVE, Draft, Publication, Record
 from busbar.model.settings import FragmentSettings
 
@@ -122,9 +125,11 @@ class Fragment:
         outbox: dict[int, OutboxRow] | None = None,
         draft_of: Callable[[bytes], Draft] | None = None,
         sizes_of: Callable[[bytes], tuple[int, int]] | None = None,
+        holds: list[SessionHold] | None = None,
     ) -> None:
         """Create a fragment from its rows in the store. `locks` were kept over a clean shutdown, and `segments` hold ids.
-        `writers` has their committed batches and when those were, `outbox` its targets. `draft_of` reads the keys of a
+        `writers` has their committed batches and when those were, `outbox` its targets. `holds` are session locks whose
+        holders may resume them. `draft_of` reads the keys of a
         message from its content: without it nothing can be forwarded to a partitioned entity. `sizes_of`
         measures a content: the whole message, and all of it that is not the body. Without it headers are not limited."""
         self.id = id
@@ -143,6 +148,8 @@ class Fragment:
             draft_of,
             sizes_of,
         )
+        if holds is not None and self._state.sessions is not None:
+            session_holds.load(self._state.sessions, holds)
 
     # ---- a command's way through ----
 
@@ -318,6 +325,10 @@ class Fragment:
             session_accepting.read_state(state, sessions, command, now)
         elif isinstance(command, SetSessionState):
             session_accepting.write_state(state, sessions, command, now)
+        elif isinstance(command, ResumeSession):
+            session_holds.resume(state, sessions, command)
+        elif isinstance(command, ReleaseHolds):
+            session_holds.release(state, sessions, command)
         else:
             self._refuse_unknown(command)
 
@@ -467,11 +478,11 @@ class Fragment:
         taps: list[TapRow] | None = None,
         writers: dict[str, tuple[int, int]] | None = None,
         outbox: dict[int, OutboxRow] | None = None,
+        holds: list[SessionHold] | None = None,
     ) -> None:
         """Return to the state of the store: commits have failed, and none of the effects was performed.
 
-        The batches are newest first; `head`, `next_due`, `taps`, `writers` and `outbox` are the store's. The host has taken
-        all changes and effects before.
+        The batches are newest first; all from `head` on is the store's. The host has taken all changes and effects before.
         """
         state = self._state
         held = state.locks.held
@@ -500,6 +511,8 @@ class Fragment:
         state.supplied = []
         if state.sessions is not None:
             session_ending.undo(state, state.sessions, effects)
+            if holds is not None:
+                session_holds.undo(state, state.sessions, holds)
         for effect in effects:
             if isinstance(effect, Delivered):
                 self._give_credit_back(effect.origin, effect.consumer, len(effect.records), False)
@@ -572,6 +585,11 @@ class Fragment:
         for c in self._state.consumers.values():
             waiting.append(Demand(self.id, c.origin, c.consumer, c.sub, c.credit, c.draining, c.delete))
         return waiting
+
+    def has_absent_holders(self) -> bool:
+        """Whether a session is held by a consumer that has not resumed it since the fragment was loaded."""
+        sessions = self._state.sessions
+        return sessions is not None and sessions.has_absent()
 
     def awaits(self) -> list[AwaitSession]:
         """Every pending await of a session, as the command that asks for it."""

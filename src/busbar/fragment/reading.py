@@ -12,6 +12,7 @@ from busbar.fragment import (
     sending,
     serving,
     session_accepting,
+    session_holds,
     session_serving,
     taking,
     tap_reading,
@@ -42,6 +43,7 @@ from busbar.model.commands import (
     Tick,
     Transact,
 )
+from busbar.model.hold_commands import ResumeSession
 from busbar.model.message import ACTIVE
 
 
@@ -101,6 +103,8 @@ def _session_reads(state: State, sessions: MessageSessions, command: Command, no
         return session_accepting.state_reads(sessions, command.origin, command.consumer, False)
     if isinstance(command, ListSessions):
         return session_accepting.list_reads(state, command)
+    if isinstance(command, ResumeSession):
+        return session_holds.resume_reads(state, sessions, command)
     return []
 
 

@@ -56,7 +56,7 @@ def demand(state: State, command: Demand) -> None:
     if sessions is not None and sub == ACTIVE:
         session = sessions.by_consumer.get(key)
         if session is None:
-            if key not in sessions.lost:  # it has not got SessionLost yet
+            if key not in sessions.lost and key not in sessions.unresumed:  # it has not got SessionLost yet
                 state.effects.append(SessionLost(command.origin, command.consumer))
             return
         sessions.changed[session.id] = session
@@ -94,6 +94,9 @@ def start_draining(state: State, consumer: Consumer) -> None:
 
 
 def leave(state: State, command: Leave) -> None:
+    sessions = state.sessions
+    if sessions is not None:
+        sessions.left(command.origin, command.consumer)
     if command.consumer == 0:
         for consumer in list(state.consumers.values()):
             if consumer.origin == command.origin:

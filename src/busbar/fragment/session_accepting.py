@@ -20,6 +20,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from busbar.fragment import session_holds
 from busbar.fragment.changes import state_size
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.reads import Read, ReadSession, ReadSessionIds
@@ -180,7 +181,9 @@ def _take(
     session.consumer = consumer
     session.request = command.request
     session.until = until
+    session.holder = command.holder
     sessions.hold(session)
+    session_holds.write(state, session)
     sessions.lost.pop(key, None)
     add_credit(state, consumer, 0)
 
@@ -209,6 +212,7 @@ def renew(state: State, sessions: MessageSessions, command: RenewSession, now: i
     session = _of_holder(state, sessions, command, command.consumer, now)
     if session is not None:
         sessions.renew(session, now + state.settings.lock_ms)
+        session_holds.write(state, session)
         state.effects.append(Renewed(command.origin, command.request, session.until))
 
 

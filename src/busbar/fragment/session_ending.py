@@ -4,7 +4,8 @@ Rules
 - | how it ends          | locked messages                                | the holder             |
   | it leaves (closes)   | available again, nothing is counted            | has asked for it       |
   | by time              | delivery count + 1 (settling.py), the rest too | gets SessionLost       |
-  | with the process     | available again, nothing is counted            | has lost its link too  |
+  | with the process     | available again, nothing is counted            | has lost its link too, |
+  |                      |                                                | or resumes (session_holds.py) |
 - If it has messages left, or that is not known, it goes to the end of the line.
 - Messages that expired with the session while they were locked go now.
 
@@ -68,8 +69,9 @@ def expire_sessions(state: State, sessions: MessageSessions, now: i64, limit: i6
         if locks:
             state.ledger.note_unlocked(locks)
         _join_line(state, sessions, session, left)
-        sessions.lost[key] = session
-        state.effects.append(SessionLost(key[0], key[1]))
+        if not session.is_absent():
+            sessions.lost[key] = session
+            state.effects.append(SessionLost(key[0], key[1]))
         count += len(locks) + 1
     return count
 
@@ -77,7 +79,9 @@ def expire_sessions(state: State, sessions: MessageSessions, now: i64, limit: i6
 def _let_go(state: State, sessions: MessageSessions, session: MessageSession) -> list[Lock]:
     """Take the session from its holder. Returns the message locks that end with it, by rising number."""
     sessions.let_go(session)
-    _unplace(session)
+    unplace(session)
+    if session.holder:
+        state.ledger.drop_hold(session.id)
     held = state.locks.held
     locks: list[Lock] = []
     for n in sorted(session.numbers):
@@ -89,7 +93,8 @@ def _let_go(state: State, sessions: MessageSessions, session: MessageSession) ->
     return locks
 
 
-def _unplace(session: MessageSession) -> None:
+def unplace(session: MessageSession) -> None:
+    """Take the holder of a session out of the lines of those that wait for messages."""
     consumer = session.consumer
     if consumer is not None:
         if consumer.waiting:
@@ -118,7 +123,7 @@ def undo(state: State, sessions: MessageSessions, effects: list[Effect]) -> None
             session = sessions.by_consumer.get(key)
             if session is not None and session.id == effect.session and session.request == effect.request:
                 sessions.let_go(session)
-                _unplace(session)
+                unplace(session)
                 state.consumers.pop(key, None)
             gone = sessions.lost.get(key)
             if gone is not None and gone.id == effect.session and gone.request == effect.request:
@@ -131,7 +136,9 @@ def undo(state: State, sessions: MessageSessions, effects: list[Effect]) -> None
         if isinstance(effect, SessionLost):
             key = (effect.origin, effect.consumer)
             lost = sessions.lost.pop(key, None)
-            if lost is not None and key not in sessions.by_consumer and lost.id not in sessions.held:
+            if key in sessions.unresumed:
+                state.effects.append(effect)  # nothing else would report that
+            elif lost is not None and key not in sessions.by_consumer and lost.id not in sessions.held:
                 sessions.hold(lost)
     for session in sessions.held.values():
         session.numbers = set()

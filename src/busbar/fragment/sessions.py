@@ -1,8 +1,9 @@
 """Message sessions: which consumer holds which session, and what is in memory of them.
 
 Rules
-- A session is held by one consumer at most, and a consumer holds one session at most. The lock is memory: it
-  ends when the consumer leaves (closes), by time, or with the process (docs/adr/0006-session-locks-in-memory.md).
+- A session is held by one consumer at most, and a consumer holds one session at most. The lock ends when the consumer
+  leaves (closes), or by time. If its holder can outlive the process, the lock is durable (session_holds.py). Otherwise it
+  is memory and ends with the process (docs/adr/0006-session-locks-in-memory.md).
 - The locks of its messages are valid while the session is held, and end with it. `numbers` are the locked messages of the
   session, deferred ones too. At most Bounds.session_locks are handed out, so that a session ends in one turn.
 - In memory are the held sessions, each with a window of its messages (window.py), and a part of the line of those
@@ -35,6 +36,8 @@ from busbar.model.message import ACTIVE, Record
 
 UNKNOWN: Final = 1
 """A time that has come: it must be looked up."""
+ABSENT: Final = -2
+"""The origin of a holder that has not resumed its session since the fragment was loaded."""
 
 Key = tuple[int, int]
 """A consumer: its origin, and its number there. Or a pending await: its origin, and the request."""
@@ -57,6 +60,7 @@ class MessageSession:
         self.id = id
         self.consumer = consumer
         self.request = request  # with which it was accepted
+        self.holder = ""  # its name, if the lock is durable
         self.until = until
         self.window = Window(ACTIVE, bounds, id)
         self.complete = False
@@ -72,6 +76,11 @@ class MessageSession:
     def key(self) -> Key:
         consumer = self.consumer
         return (consumer.origin, consumer.consumer) if consumer is not None else (0, 0)
+
+    def is_absent(self) -> bool:
+        """Whether its holder has not resumed it since the fragment was loaded."""
+        consumer = self.consumer
+        return consumer is not None and consumer.origin == ABSENT
 
     def overdue(self, now: i64) -> bool:
         return 0 < self.expires <= now
@@ -105,6 +114,7 @@ class MessageSessions:
         self.held: dict[str, MessageSession] = {}
         self.by_consumer: dict[Key, MessageSession] = {}
         self.lost: dict[Key, MessageSession] = {}  # what a consumer lost by time, until it leaves: for undo
+        self.unresumed: dict[Key, bool] = {}  # consumers that could not resume a session, until they leave
         self.receiving = True
         # What there is to do
         self.changed: dict[str, MessageSession] = {}
@@ -159,6 +169,17 @@ class MessageSessions:
     def of(self, origin: i64, consumer: i64) -> MessageSession | None:
         key: Key = (origin, consumer)
         return self.by_consumer.get(key)
+
+    def left(self, origin: i64, consumer: i64) -> None:
+        """Forget a consumer (0: all of the origin) that could not resume its session."""
+        if self.unresumed:
+            for key in list(self.unresumed):
+                if key[0] == origin and (consumer == 0 or consumer == key[1]):
+                    del self.unresumed[key]
+
+    def has_absent(self) -> bool:
+        absent = [session for session in self.held.values() if session.is_absent()]
+        return bool(absent)
 
     def valid(self, lock: Lock, now: i64) -> bool:
         """Whether a message lock, if it belongs to a session, is still valid."""

@@ -245,12 +245,18 @@ class AcceptSession(Command):
 
     Answer: SessionAccepted, or Refused: SessionCannotBeLocked if a named one is held, OperationTimeout if None and there
     is none.
+
+    A `holder` is the name of a consumer that can outlive the owner of the fragment, since it is connected to the gateway of
+    another process. Its lock is durable (fragment/session_holds.py). The name begins with that of the gateway.
     """
 
-    def __init__(self, fragment: i64, origin: i64, request: i64, consumer: i64, session: str | None) -> None:
+    def __init__(
+        self, fragment: i64, origin: i64, request: i64, consumer: i64, session: str | None, holder: str = ""
+    ) -> None:
         super().__init__(fragment, origin, request)
         self.consumer = consumer
         self.session = session
+        self.holder = holder
 
 
 @final

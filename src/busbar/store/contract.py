@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow
 from busbar.fragment.reads import Read
 
 
@@ -52,8 +52,8 @@ class Store(Protocol):
     def commit(self, batches: Sequence[Changes]) -> None:
         """Make the changes durable, all or none.
 
-        The order is: puts, edits in their order, keeps in theirs, deletes; ids forgotten, ids; sessions. Then: rows of the
-        outbox; taps, events, events forgotten; ids of writers, committed batches of writers; heads.
+        The order is: puts, edits in their order, keeps in theirs, deletes; ids forgotten, ids; sessions and their locks.
+        Then: rows of the outbox; taps, events, events forgotten; ids of writers, committed batches of writers; heads.
 
         If an id is in its segment already, it gets the new time and number.
 
@@ -68,7 +68,7 @@ class Store(Protocol):
 
     def drop(self, fragment: int, limit: int) -> bool:
         """Delete up to `limit` messages, ids, sessions, events and written ids of a fragment. With the last of them the
-        fragment is deleted, with its taps and writers. Returns True when it is gone.
+        fragment is deleted, with its taps, writers and session locks. Returns True when it is gone.
 
         Its counters, and those of its outbox, stay correct between slices.
         """
@@ -90,6 +90,9 @@ class Store(Protocol):
 
     def outbox(self, fragment: int) -> dict[int, OutboxRow]:
         """The targets for which the outbox has messages."""
+
+    def holds(self, fragment: int) -> list[SessionHold]:
+        """The durable session locks of a fragment, in the order of the sessions' ids."""
 
     def id_segments(self, fragment: int) -> list[int]:
         """The segments that have ids, rising. Costs a step for each segment, not for each id."""

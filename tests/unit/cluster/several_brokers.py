@@ -135,7 +135,9 @@ class Cluster:
     async def join(self, name: str) -> None:
         """Open the gateway of a broker, and connect it with the others."""
         broker = self.brokers[name]
-        settings = NodeSettings([], Limits(), "", "", dict(self._owners), "busbar")
+        settings = NodeSettings(
+            [], Limits(), "", "", dict(self._owners), sorted({*self._owners.values()}), f"{name}.1"
+        )
         opened = protocol.NODES.remote(broker.channel).open_gateway(settings)
         self.publisher.add_broker(broker.channel)
         await opened
@@ -146,7 +148,7 @@ class Cluster:
                 for one, two in ((broker, other), (other, broker)):
                     leading, served = socket.socketpair()
                     one.node._on_socket(f"{PEER} {two.name}", leading)
-                    two.node._on_socket(f"{SERVED} {one.name}", served)
+                    two.node._on_socket(f"{SERVED} {one.name} {one.name}.1", served)
                 await broker.port.wait_for_peers([other.name])
 
     async def kill(self, name: str) -> None:

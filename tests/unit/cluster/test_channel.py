@@ -49,7 +49,7 @@ class EndApi(Protocol):
 
     async def drain(self, timeout: float) -> str: ...
 
-    def met(self) -> None: ...
+    def sessions_resumed(self, store: str) -> None: ...
 
     def origin_closed(self, origin: int) -> None: ...
 
@@ -74,8 +74,8 @@ class End(Channel):
     def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
         return END, self
 
-    def met(self) -> None:
-        self.asked.append(("met",))
+    def sessions_resumed(self, store: str) -> None:
+        self.asked.append(("sessions_resumed", store))
 
     def origin_closed(self, origin: int) -> None:
         self.asked.append(("origin_closed", origin))

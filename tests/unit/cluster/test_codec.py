@@ -14,6 +14,7 @@ from busbar.cluster.codec_table import COMMANDS as COMMANDS_TABLE
 from busbar.cluster.codec_table import EFFECTS as EFFECTS_TABLE
 from busbar.model import commands as c
 from busbar.model import effects as e
+from busbar.model import hold_commands as h
 from busbar.model.message import DEAD_FORWARD, VIA, Draft, Record
 from tools.generate_codec import TABLE, generate
 
@@ -59,6 +60,9 @@ COMMANDS: list[c.Command] = [
     c.CancelAwait(1, 2, 3),
     c.AcceptSession(1, 2, 3, 4, None),
     c.AcceptSession(1, 2, 3, 4, "s"),
+    c.AcceptSession(1, 2, 3, 4, "s", "gateway 5 6"),
+    h.ResumeSession(1, 2, 3, "s", [4, 5], [6, 7], "gateway 2 3"),
+    h.ReleaseHolds(1, "gateway"),
     c.RenewSession(1, 2, 3, 4),
     c.GetSessionState(1, 2, 3, 4),
     c.SetSessionState(1, 2, 3, 4, None),
@@ -153,7 +157,8 @@ def test_every_class_has_a_place_on_the_wire() -> None:
         }
 
     inside = {c.StoreCopies}  # from a topic to its subscriptions: in one process, in one commit
-    assert subclasses(c.Command, c) - inside == set(COMMANDS_TABLE) == {type(one) for one in COMMANDS}
+    commands = subclasses(c.Command, c) | subclasses(c.Command, h)
+    assert commands - inside == set(COMMANDS_TABLE) == {type(one) for one in COMMANDS}
     assert subclasses(e.Effect, e) == set(EFFECTS_TABLE) == {type(effect) for effect in EFFECTS}
 
 

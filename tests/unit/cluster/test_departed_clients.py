@@ -14,7 +14,7 @@ from busbar.cluster import protocol
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.codec import commands_codec
 from busbar.cluster.peer_server import PeerServer
-from busbar.cluster.remote_store import RemoteStore
+from busbar.cluster.store_route import StoreRoute
 from busbar.model.commands import RELEASE, AwaitSession, Command, Demand, Inspect, Leave, Peek, Send, Settle
 from busbar.model.effects import Effect
 from busbar.model.message import ACTIVE, Draft
@@ -31,12 +31,12 @@ async def connected(*ends: asyncio.Protocol) -> None:
 
 
 @asynccontextmanager
-async def gateway() -> AsyncIterator[tuple[ClusterBroker, RemoteStore, Peer]]:
+async def gateway() -> AsyncIterator[tuple[ClusterBroker, StoreRoute, Peer]]:
     """A broker process whose only entity has its fragment (1) with another one."""
     async with two_ends() as (to_serving, _):
         port = ClusterBroker()
-        store = RemoteStore("store-1", "broker-1", asyncio.get_running_loop(), clock, port.dispatch)
-        port.configure(protocol.CONTROLLER.remote(to_serving), [store])
+        store = StoreRoute("store-1", "broker-1", asyncio.get_running_loop(), clock, port.dispatch)
+        port.configure(protocol.CONTROLLER.remote(to_serving), [store], ["broker-1"])
         port.routes.assign([1], [store])
         peer, channel = Peer(), port.add_peer("broker-1")
         await connected(peer, channel)
@@ -73,7 +73,7 @@ async def test_what_a_client_says_after_its_end_does_not_cross() -> None:
         await until(lambda: len(peer.commands) == 2)
         assert [type(command) for command in peer.commands] == [Inspect, Settle]
         assert [command.origin for command in peer.commands] == [origin, 0]
-        assert peer.asked == [("met",), ("origin_closed", origin)]
+        assert peer.asked == [("sessions_resumed", "store-1"), ("origin_closed", origin)]
 
 
 async def test_no_origin_is_kept_for_a_connection_that_is_gone() -> None:

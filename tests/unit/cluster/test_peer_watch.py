@@ -12,7 +12,7 @@ import pytest
 from busbar.cluster import peer_watch, protocol
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.peer_watch import PeerWatch
-from busbar.cluster.remote_store import RemoteStore
+from busbar.cluster.store_route import StoreRoute
 from harness.waiting import until
 from tests.conformance.port_process import clock
 from tests.unit.cluster.test_channel import two_ends
@@ -51,7 +51,9 @@ async def test_one_that_was_never_handed_over_is_asked_for_and_one_that_broke_to
     async with two_ends() as (to_serving, serving):
         port = ClusterBroker()
         controller = protocol.CONTROLLER.remote(to_serving)
-        port.configure(controller, [RemoteStore("store-1", "broker-1", loop, clock, port.dispatch)])
+        port.configure(
+            controller, [StoreRoute("store-1", "broker-1", loop, clock, port.dispatch)], ["broker-1"]
+        )
         await until(lambda: serving.asked)
         assert serving.asked == [("introduce", "broker-1")]
         there = await introduced(port)
@@ -68,7 +70,7 @@ async def test_one_that_was_never_handed_over_is_asked_for_and_one_that_broke_to
         ours, theirs = socket.socketpair()
         await loop.create_unix_connection(lambda: never, sock=ours)
         await until(lambda: never.is_lost)
-        assert port._takers["store-1"]._channel is current  # type: ignore[attr-defined]
+        assert port._stores["store-1"]._channel is current
         theirs.close()
         serving.asked.clear()
         await asyncio.sleep(0.3)

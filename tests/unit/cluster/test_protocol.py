@@ -46,7 +46,7 @@ STORE = StoreView("store-0", "sqlite:store-0", "open", 5, fragments=2)
 ROWS = {"entity/orders": b"v1={}", "emptying/7": None}
 SETTINGS = {7: QueueDescription(lock_duration=21_000).fragment_settings()}
 NODE = NodeSettings(
-    [SasRule("root", ("k",), frozenset(("Send",)))], Limits(), "c", "k", {"store-0": "broker-0"}, "n"
+    [SasRule("root", ("k",), frozenset(("Send",)))], Limits(), "c", "k", {"store-0": "broker-0"}, ["broker-0"]
 )
 
 Case = tuple[str, tuple[object, ...], object]
@@ -93,7 +93,7 @@ HOSTED: list[Case] = [
     ("retire_fragments", ([7, 8],), None),
     ("remove_fragment", (7,), None),
     ("restore", ("gone", True, False), None),
-    ("bar_sessions", ({7: 1_800_000_000_000},), None),
+    ("set_gateways", (["broker-0.1"],), None),
     ("last_uses", ([7, 8],), [0, 1_800_000_000_000]),
 ]
 CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
@@ -118,12 +118,13 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("ping", (), None),
             ("open_gateway", (NODE,), None),
             ("connect_peers", (["broker-1"],), None),
-            ("broker_ended", ("broker-1",), None),
+            ("broker_ended", ("broker-1", "broker-1.1"), None),
+            ("stores_moved", ({"store-1": "broker-0"},), None),
             ("close_gateway", (), None),
             ("transfers", (), TRANSFERS),
         ],
     ),
-    (protocol.PEER, [("met", (), None), ("origin_closed", (2**60,), None)]),
+    (protocol.PEER, [("sessions_resumed", ("store-0",), None), ("origin_closed", (2**60,), None)]),
 ]
 
 

@@ -35,7 +35,7 @@ class Peer(End):
 
 async def introduced(store: RemoteStore) -> tuple[Peer, PeerClient]:
     loop = asyncio.get_running_loop()
-    peer, channel = Peer(), PeerClient({store.name: store}, lambda: None)
+    peer, channel = Peer(), PeerClient(store.broker, {store.name: store}, lambda: None)
     for end, one in zip((peer, channel), socket.socketpair(), strict=True):
         await loop.create_unix_connection(lambda end=end: end, sock=one)  # type: ignore[misc]
     return peer, channel

@@ -128,6 +128,7 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
     with sqlite3.connect(path) as old:  # as that version would have left it
         old.execute("ALTER TABLE definition RENAME COLUMN value TO definition")
         old.execute("ALTER TABLE definition RENAME TO catalogue")
+        old.execute("DROP TABLE session_hold")
         if version < 5:
             old.execute("DROP INDEX msg_out")
             old.execute("DROP TABLE outbox")
@@ -181,7 +182,7 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
         store.read(1, [page, line, dead, out])
         order = [(4, 5), (3, 6), (2, 7)] if known else [(2, 1), (3, 2), (4, 3)]
         assert [(r.n, r.dead_letter_number) for r in dead.records] == order
-        assert out.records == [] and store.outbox(1) == {}
+        assert out.records == [] and store.outbox(1) == {} and store.holds(1) == []
         assert [(r.hops, r.target, r.kind) for r in page.records] == [(0, 0, 0)]
         assert store.taps(1) == [] and store.writers(1) == {}
         assert [(r.n, r.content, r.session_id) for r in page.records] == [(1, b"content", None)]

@@ -19,6 +19,7 @@ from busbar.fragment.changes import (
     MessageEdit,
     OutboxChange,
     SessionChange,
+    SessionHold,
     TapRow,
 )
 from busbar.model.effects import MessageEvent
@@ -35,6 +36,7 @@ from busbar.store.journal.changes_format import (
     EVENTS,
     EVENTS_UPTO,
     HEAD,
+    HOLDS,
     IDS,
     IDS_UPTO,
     KEEPS,
@@ -197,6 +199,10 @@ class _Decoder:
                 session = self._text()
                 at = int(self._long())
                 changes.states[session] = (at, self._bytes() if self._flag() else None)
+        if sections & HOLDS:
+            for _ in range(self.count()):
+                session = self._text()
+                changes.holds[session] = self._hold(session) if self._flag() else None
         if sections & OUTBOX_ROWS:
             for _ in range(self.count()):
                 target = int(self._long())
@@ -226,6 +232,10 @@ class _Decoder:
                     changes.writers[writer] = (batch, int(self._long()))
                 else:
                     changes.writers[writer] = None
+
+    def _hold(self, session: str) -> SessionHold:
+        holder = self._text()
+        return SessionHold(session, holder, self._long())
 
     def _tap(self, tap: i64) -> TapRow:
         position = self._long()

@@ -19,6 +19,7 @@ from busbar.store.journal.changes_format import (
     EVENTS,
     EVENTS_UPTO,
     HEAD,
+    HOLDS,
     IDS,
     IDS_UPTO,
     KEEPS,
@@ -222,6 +223,14 @@ class _Encoder:
                 out.append(0 if state is None else 1)
                 if state is not None:
                     self._bytes(state)
+        if changes.holds:
+            self._count(len(changes.holds))
+            for session, hold in changes.holds.items():
+                self._text(session)
+                out.append(0 if hold is None else 1)
+                if hold is not None:
+                    self._text(hold.holder)
+                    write_i64_be(out, hold.until)
         if changes.outbox:
             self._count(len(changes.outbox))
             for target, row in changes.outbox.items():
@@ -323,6 +332,7 @@ def _sections(changes: Changes) -> int:
         (WRITTEN, bool(changes.written)),
         (WRITERS, bool(changes.writers)),
         (HEAD, changes.head is not None),
+        (HOLDS, bool(changes.holds)),
     ):
         if is_there:
             sections |= bit

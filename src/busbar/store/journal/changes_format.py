@@ -2,7 +2,7 @@
 
 A body is the number of its Changes (u32), and one after the other:
 
-    i64 fragment · u32 sections · each section that has its bit set, in the order below
+    i64 fragment · u32 sections · each section that has its bit set
 
 All integers are big-endian. A list or map has a u32 count in front, bytes and texts have a u32 length. Texts are UTF-8 with
 surrogates. A message in a section of puts:
@@ -32,7 +32,8 @@ EVENTS_UPTO: Final = 1 << 11
 WRITTEN: Final = 1 << 12
 WRITERS: Final = 1 << 13
 HEAD: Final = 1 << 14
-ALL_SECTIONS: Final = (1 << 15) - 1
+HOLDS: Final = 1 << 15
+ALL_SECTIONS: Final = (1 << 16) - 1
 
 TTL: Final = 1
 DUE: Final = 1 << 1

@@ -125,6 +125,7 @@ class FragmentNet:
         if not (
             changes.sessions
             or changes.states
+            or changes.holds
             or changes.outbox
             or changes.taps
             or changes.events
@@ -135,11 +136,14 @@ class FragmentNet:
             return
         other = Changes(self.fragment)
         other.sessions, other.states, other.outbox = changes.sessions, changes.states, changes.outbox
+        other.holds = changes.holds
         other.taps = {tap: None if row is None else row.copy() for tap, row in changes.taps.items()}
         other.events, other.events_upto = changes.events, changes.events_upto
         other.written, other.writers = changes.written, changes.writers
         self.others.append(other)
-        rows = len(other.sessions) + len(other.outbox) + len(other.taps) + len(other.events)
+        rows = (
+            len(other.sessions) + len(other.holds) + len(other.outbox) + len(other.taps) + len(other.events)
+        )
         rows += len(other.written) + len(other.writers)
         self.bytes += ROW_COST * rows
         for _, state in other.states.values():

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow
 from busbar.fragment.reads import Read
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull
 from busbar.store.journal.changes_decoder import decode_changes
@@ -190,6 +190,9 @@ class JournalStore:
 
     def outbox(self, fragment: int) -> dict[int, OutboxRow]:
         return self._moved().outbox(fragment)
+
+    def holds(self, fragment: int) -> list[SessionHold]:
+        return self._moved().holds(fragment)
 
     def save_locks(self, fragment: int, locks: Sequence[Lock]) -> None:
         self._moved().save_locks(fragment, locks)

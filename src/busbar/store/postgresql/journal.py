@@ -1,15 +1,16 @@
 """The journal: the small state of all fragments, in memory, and the rows from which it is read when a store is claimed.
 
-The small state of a fragment is its counters, its taps, its writers, the rows of its outbox and the locks of a clean
-shutdown. Every commit changes some of it. A table with a row for each fragment would get a dead version with every commit,
-and become slow behind an old snapshot. So each commit appends what it changed to the journal.
+The small state of a fragment is its counters, its taps, its writers, the rows of its outbox, the locks of a clean
+shutdown and the durable locks of sessions. Every commit changes some of it. A table with a row for each fragment would get a
+dead version with every commit, and become slow behind an old snapshot. So each commit appends what it changed to the
+journal.
 
 - A row has the number of its commit. Numbers rise by one, so the highest number shows whether a commit was made.
 - A row that is a snapshot has the whole state as of its commit. One is written after SNAPSHOT_COMMITS commits, or when the
   rows since the last one have SNAPSHOT_RATIO times its bytes. Rows before it are then deleted, TRIM with each commit.
 - The data of a row, after a byte with the version of this format, is MessagePack: an entry for each fragment.
-- An entry [fragment] means that the fragment is gone. Otherwise it is [fragment, head, taps, writers, outbox, locks], each
-  of them null or empty if it is unchanged. A tap, a writer or a target alone in its list is gone.
+- An entry [fragment] means that the fragment is gone. Otherwise it is [fragment, head, taps, writers, outbox, locks,
+  holds], each of them null or empty if it is unchanged. A tap, a writer, a target or a session alone in its list is gone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from busbar.fragment.changes import Changes, Head, OutboxRow, TapRow, empty_head
+from busbar.fragment.changes import Changes, Head, OutboxRow, SessionHold, TapRow, empty_head
 from busbar.model.message import LANES
 from busbar.store.contract import StoreError
 
@@ -41,7 +42,7 @@ _decode = msgspec.msgpack.Decoder().decode
 class FragmentState:
     """The small state of one fragment. It may have rows without a head: then the fragment does not exist yet."""
 
-    __slots__ = ("head", "locks", "outbox", "taps", "writers")
+    __slots__ = ("head", "holds", "locks", "outbox", "taps", "writers")
 
     def __init__(self) -> None:
         self.head: Head | None = None
@@ -49,6 +50,7 @@ class FragmentState:
         self.writers: dict[str, tuple[int, int]] = {}
         self.outbox: dict[int, OutboxRow] = {}
         self.locks: list[KeptLock] = []
+        self.holds: dict[str, SessionHold] = {}
 
     def entry(self, fragment: int) -> Entry:
         """All of it."""
@@ -59,6 +61,7 @@ class FragmentState:
             [[to_bytes(name), *row] for name, row in self.writers.items()],
             [[target, to_bytes(path), count] for target, (path, count) in self.outbox.items()],
             self.locks,
+            [_hold_row(hold) for hold in self.holds.values()],
         ]
 
 
@@ -81,7 +84,7 @@ class Journal:
         entries = []
         for changes in batches:
             head = changes.head
-            if head is None and not (changes.taps or changes.writers or changes.outbox):
+            if head is None and not (changes.taps or changes.writers or changes.outbox or changes.holds):
                 continue
             taps: list[Any] = [[id] if row is None else _tap_row(row) for id, row in changes.taps.items()]
             writers: list[Any] = [
@@ -89,9 +92,12 @@ class Journal:
                 for name, row in changes.writers.items()
             ]
             outbox = self._outbox_rows(changes) if changes.outbox else []
-            entries.append(
-                [changes.fragment, None if head is None else _head_row(head), taps, writers, outbox, None]
-            )
+            holds: list[Any] = [
+                [to_bytes(session)] if hold is None else _hold_row(hold)
+                for session, hold in changes.holds.items()
+            ]
+            row = None if head is None else _head_row(head)
+            entries.append([changes.fragment, row, taps, writers, outbox, None, holds])
         return entries
 
     def _outbox_rows(self, changes: Changes) -> list[Any]:
@@ -144,7 +150,7 @@ class Journal:
                 dict(state.writers),
                 dict(state.outbox),
             )
-            clone.locks = state.locks
+            clone.locks, clone.holds = state.locks, dict(state.holds)
         return other
 
     # ---- reading ----
@@ -166,7 +172,7 @@ class Journal:
             if len(entry) == 1:
                 self.fragments.pop(entry[0], None)
                 continue
-            fragment, head, taps, writers, outbox, locks = entry
+            fragment, head, taps, writers, outbox, locks, holds = entry
             state = self.fragments.get(fragment)
             if state is None:
                 state = self.fragments[fragment] = FragmentState()
@@ -189,6 +195,11 @@ class Journal:
                     state.outbox.pop(target, None)
             if locks is not None:
                 state.locks = [(lock[0], lock[1], lock[2], lock[3]) for lock in locks]
+            for session, *row in holds:
+                if row:
+                    state.holds[to_text(session)] = SessionHold(to_text(session), to_text(row[0]), row[1])
+                else:
+                    state.holds.pop(to_text(session), None)
 
     def state(self, fragment: int) -> FragmentState:
         """The state of a fragment; an empty one if there is none."""
@@ -212,18 +223,18 @@ class Journal:
             head.last_dead = max(head.last_dead, before.head.last_dead)
             head.last_event = max(head.last_event, before.head.last_event)
             head.turn = max(head.turn, before.head.turn)
-            entries.append([fragment, _head_row(head), [], [], [], None])
+            entries.append([fragment, _head_row(head), [], [], [], None, []])
         return entries
 
 
 def head_entry(head: Head) -> Entry:
     """An entry that sets the counters of a fragment."""
-    return [head.fragment, _head_row(head), [], [], [], None]
+    return [head.fragment, _head_row(head), [], [], [], None, []]
 
 
 def locks_entry(fragment: int, locks: Sequence[KeptLock]) -> Entry:
     """An entry that sets the kept locks of a fragment."""
-    return [fragment, None, [], [], [], list(locks)]
+    return [fragment, None, [], [], [], list(locks), []]
 
 
 def outbox_entry(head: Head, rows: dict[int, OutboxRow], gone: dict[int, int], exists: bool) -> Entry:
@@ -234,7 +245,7 @@ def outbox_entry(head: Head, rows: dict[int, OutboxRow], gone: dict[int, int], e
             path, count = rows[target]
             left = count - fewer
             changed.append([target, to_bytes(path), left] if left > 0 else [target])
-    return [head.fragment, _head_row(head) if exists else None, [], [], changed, None]
+    return [head.fragment, _head_row(head) if exists else None, [], [], changed, None, []]
 
 
 def _head_row(head: Head) -> list[int]:
@@ -259,6 +270,10 @@ def _head_of(fragment: int, row: list[int]) -> Head:
 
 def _tap_row(row: TapRow) -> list[Any]:
     return [row.id, row.position, row.lost, row.event_position, row.event_lost, bool(row.truncated)]
+
+
+def _hold_row(hold: SessionHold) -> list[Any]:
+    return [to_bytes(hold.session), to_bytes(hold.holder), hold.until]
 
 
 def to_bytes(text: str) -> bytes:

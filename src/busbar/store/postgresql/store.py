@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import asyncpg
 
-from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow, empty_head
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow, empty_head
 from busbar.fragment.reads import Read
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreFull
 from busbar.store.postgresql import reads, schema
@@ -231,6 +231,11 @@ class PostgresqlStore:
     def outbox(self, fragment: int) -> dict[int, OutboxRow]:
         self._check()
         return dict(self._journal.state(fragment).outbox)
+
+    def holds(self, fragment: int) -> list[SessionHold]:
+        self._check()
+        found = self._journal.state(fragment).holds
+        return [SessionHold(hold.session, hold.holder, hold.until) for _, hold in sorted(found.items())]
 
     # Locks over a clean shutdown
 

@@ -9,6 +9,7 @@ Tables
                 `msg_dead`, in the order in which that happened. Those of the outbox are in `msg_out`, by target.
     session     the sessions that have active messages; `session_line` is the order in which they are accepted.
     session_state  by itself, since it may be large, and there without messages.
+    session_hold   locks of sessions whose holders can outlive the process that has the store.
     fragment    the counters of each fragment, written with every commit of it.
     dup         ids of duplicate detection (fragment/changes.py). The segment (column `shelf`) comes before the id in the
                 key. So a commit touches a few neighbouring pages although ids are random
@@ -138,6 +139,12 @@ _ADDED: dict[int, tuple[str, ...]] = {
     6: (
         "ALTER TABLE catalogue RENAME TO definition",
         "ALTER TABLE definition RENAME COLUMN definition TO value",
+        """CREATE TABLE session_hold(
+            fragment INTEGER NOT NULL,
+            id TEXT NOT NULL,
+            holder TEXT NOT NULL,
+            until INTEGER NOT NULL,
+            PRIMARY KEY (fragment, id)) WITHOUT ROWID""",
     ),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from busbar.fragment.changes import Changes, state_size
+from busbar.fragment.changes import Changes, SessionHold, state_size
 from busbar.fragment.reads import ReadExpiry, ReadSession, ReadSessionIds, ReadWaitingSessions
 from busbar.store.sqlite.rows import LARGEST_CHUNK, Value, in_chunks, statement
 
@@ -53,6 +53,10 @@ _UPDATED_IDS = (
     "SELECT id FROM session_state WHERE fragment = ?1 AND id {behind} ?2 AND at > ?4 ORDER BY id LIMIT ?3"
 )
 
+_HOLD = "INSERT OR REPLACE INTO session_hold VALUES (?, ?, ?, ?)"
+_END_HOLD = "DELETE FROM session_hold WHERE fragment = ? AND id = ?"
+_HOLDS = "SELECT id, holder, until FROM session_hold WHERE fragment = ? ORDER BY id"
+
 _DROP_STATES = (
     "DELETE FROM session_state WHERE fragment = ?1 AND id IN"
     " (SELECT id FROM session_state WHERE fragment = ?1 ORDER BY id LIMIT ?2) RETURNING size"
@@ -64,7 +68,7 @@ _DROP = (
 
 
 def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
-    """Write the sessions of the changes, inside the caller's transaction."""
+    """Write the sessions of the changes, and their locks, inside the caller's transaction."""
     added: list[Value] = []
     moved: list[Value] = []
     taken: dict[int, list[str]] = {}
@@ -83,6 +87,11 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
                 connection.execute(_CLEAR_STATE, (fragment, id))
             else:
                 states += (fragment, id, at, state_size(id, state), state)
+        for id, hold in changes.holds.items():
+            if hold is None:
+                connection.execute(_END_HOLD, (fragment, id))
+            else:
+                connection.execute(_HOLD, (fragment, id, hold.holder, hold.until))
     in_chunks(connection, _ADD, _ADD_WIDTH, added)
     for fragment, emptied in taken.items():
         at, left = 0, len(emptied)
@@ -115,6 +124,10 @@ def read_ids(connection: sqlite3.Connection, fragment: int, read: ReadSessionIds
     else:
         rows = connection.execute(_IDS.format(behind=behind), values)
     read.ids = [id for (id,) in rows]
+
+
+def holds(connection: sqlite3.Connection, fragment: int) -> list[SessionHold]:
+    return [SessionHold(*row) for row in connection.execute(_HOLDS, (fragment,))]
 
 
 def drop(connection: sqlite3.Connection, fragment: int, limit: int) -> tuple[bool, int]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 
-from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow
 from busbar.fragment.reads import (
     Read,
     ReadByNumber,
@@ -193,6 +193,9 @@ class SqliteStore:
     def outbox(self, fragment: int) -> dict[int, OutboxRow]:
         return self._file.reading(lambda connection: outbox.outbox(connection, fragment))
 
+    def holds(self, fragment: int) -> list[SessionHold]:
+        return self._file.reading(lambda connection: sessions.holds(connection, fragment))
+
     # Locks over a clean shutdown
 
     def save_locks(self, fragment: int, locks: Sequence[Lock]) -> None:
@@ -249,7 +252,7 @@ def _perform(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None
     """Perform a group commit, inside the caller's transaction."""
     rows.write(connection, batches)
     ids.write(connection, batches)
-    with_sessions = [changes for changes in batches if changes.sessions or changes.states]
+    with_sessions = [changes for changes in batches if changes.sessions or changes.states or changes.holds]
     if with_sessions:
         sessions.write(connection, with_sessions)
     with_outbox = [changes for changes in batches if changes.outbox]
@@ -266,7 +269,7 @@ def _perform(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None
 def _need(changes: Changes) -> Need:
     if any(changes.puts.values()) or any(state is not None for _, state in changes.states.values()):
         return Need.ADDS
-    return Need.SETTLES if changes.events or changes.edits or changes.keeps else Need.FREES
+    return Need.SETTLES if changes.events or changes.edits or changes.keeps or changes.holds else Need.FREES
 
 
 def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bool:
@@ -288,6 +291,7 @@ def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bo
         gone = writers.drop(connection, fragment, limit)
     if gone:
         _run(connection, "DELETE FROM kept_lock WHERE fragment = ?", fragment)
+        _run(connection, "DELETE FROM session_hold WHERE fragment = ?", fragment)
         _run(connection, "DELETE FROM fragment WHERE id = ?", fragment)
         return True
     taken = (

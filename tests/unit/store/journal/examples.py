@@ -12,6 +12,7 @@ from busbar.fragment.changes import (
     MessageEdit,
     OutboxChange,
     SessionChange,
+    SessionHold,
     TapRow,
 )
 from busbar.model.effects import MessageEvent
@@ -84,6 +85,8 @@ def changes(draw: st.DrawFn) -> Changes:
     made.sessions = draw(st.dictionaries(TEXTS, sessions(), max_size=3))
     made.states = draw(st.dictionaries(TEXTS, st.tuples(POSITIVE, st.none() | BYTES), max_size=3))
     made.outbox = draw(st.dictionaries(POSITIVE, outbox_rows(), max_size=3))
+    for hold in draw(st.lists(st.builds(SessionHold, TEXTS, TEXTS, POSITIVE), max_size=3)):
+        made.holds[hold.session] = hold if hold.until % 2 else None
     rows = draw(st.lists(TAPS, max_size=3))
     made.taps = {int(row.id): row for row in rows}
     if draw(st.booleans()):
@@ -140,6 +143,8 @@ def plain(value: object) -> object:
         return (value.lane, value.to, tuple(sorted(set(value.numbers))))
     if isinstance(value, SessionChange):
         return (value.active, value.turn, value.moved)
+    if isinstance(value, SessionHold):
+        return (value.session, value.holder, value.until)
     if isinstance(value, OutboxChange):
         return (value.path, value.count)
     if isinstance(value, TapRow):
@@ -172,6 +177,7 @@ def plain(value: object) -> object:
             value.ids,
             plain(value.sessions),
             value.states,
+            plain(value.holds),
             plain(value.outbox),
             plain(value.taps),
             plain(value.events),

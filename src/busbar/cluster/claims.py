@@ -1,0 +1,77 @@
+"""Decides which broker process owns which messaging store. Pure: it is given which brokers live.
+
+The decision alone does not make an owner. A broker owns a store when it has claimed it: it holds the lock of the store's
+file, and its claim has raised the epoch. So if two brokers take themselves for the owner, at most one of them can commit.
+
+Rules:
+1. The home of a store is the broker with the number of the store modulo the number of brokers. Consecutive fragments of a
+   partitioned entity are in consecutive stores. So different brokers handle them.
+2. When a broker has ended, each of its stores goes to the living broker with the fewest stores. If several have equally
+   few, the highest hash of store and broker decides (rendezvous hashing).
+3. If no broker lives, the stores stay assigned as they are. Each waits for its own broker.
+4. A store whose owner lives stays there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+
+
+def home_of(store: str, brokers: Sequence[str]) -> str:
+    """The broker that owns the store when all live (rule 1)."""
+    number = re.search(r"\d+$", store)
+    return brokers[int(number[0]) % len(brokers) if number is not None else 0]
+
+
+class StoreClaims:
+    def __init__(self, brokers: Sequence[str]) -> None:
+        self.owners: dict[str, str] = {}
+        """By store, the broker that owns it, or that claims it now."""
+        self._brokers = list(brokers)
+        self._living: set[str] = set()
+
+    @property
+    def brokers(self) -> list[str]:
+        return self._brokers
+
+    def add(self, store: str) -> str:
+        """Assign a store that is new here. Returns its broker."""
+        owner = home_of(store, self._brokers)
+        if self._living and owner not in self._living:
+            owner = self._least_loaded(store)
+        self.owners[store] = owner
+        return owner
+
+    def begin(self, broker: str) -> None:
+        """Note that a broker lives."""
+        self._living.add(broker)
+
+    def end(self, broker: str) -> dict[str, str]:
+        """Note that a broker has ended. Returns the stores that others claim now, with the broker of each."""
+        self._living.discard(broker)
+        moved: dict[str, str] = {}
+        if self._living:
+            for store in self.stores_of(broker):
+                self.owners[store] = moved[store] = self._least_loaded(store)
+        return moved
+
+    def stores_of(self, broker: str) -> list[str]:
+        return [store for store, owner in self.owners.items() if owner == broker]
+
+    def _least_loaded(self, store: str) -> str:
+        loads = _loads(self.owners.values(), self._living)
+        return min(self._living, key=lambda broker: (loads[broker], -_weight(store, broker), broker))
+
+
+def _loads(owners: Iterable[str], brokers: Iterable[str]) -> dict[str, int]:
+    loads = dict.fromkeys(brokers, 0)
+    for owner in owners:
+        if owner in loads:
+            loads[owner] += 1
+    return loads
+
+
+def _weight(store: str, broker: str) -> int:
+    return int.from_bytes(blake2b(f"{store} {broker}".encode(), digest_size=8).digest(), "big")
