@@ -90,7 +90,7 @@ def test_stores_are_named_and_shown(namespace: Namespace) -> None:
     assert "asynchronous" in str(shown[1]["status"]) and shown[0]["status"] == ""
 
 
-@pytest.mark.req("P3", "U6")
+@pytest.mark.req("U6")
 def test_messages_survive_a_kill_of_the_broker(namespace: Namespace) -> None:
     with namespace.client() as client:
         with client.get_queue_sender("p") as sender:
@@ -164,7 +164,7 @@ async def test_a_transaction_over_two_stores(namespace: Namespace) -> None:
     assert await asyncio.to_thread(bodies, namespace, "q", 1) == ["undone"]
 
 
-@pytest.mark.req("P4", "P18", "P19")
+@pytest.mark.req("P4", "P18", "P25")
 def test_a_database_server_that_is_down_and_back(namespace: Namespace) -> None:
     lost, kept = namespace.keys("store-2")
     with namespace.client(retries=0) as client, client.get_queue_sender("p") as sender:
@@ -193,7 +193,6 @@ def test_a_database_server_that_is_down_and_back(namespace: Namespace) -> None:
     assert set(sent) <= set(received) <= {*sent, *(f"m{n}" for n in range(len(sent) + 1))}
 
 
-@pytest.mark.req("P19")
 def test_a_restart_of_a_database_server_is_a_pause(namespace: Namespace) -> None:
     """Clients without retries see no error."""
     with namespace.client(retries=0) as client, client.get_queue_sender("p") as sender:

@@ -150,7 +150,6 @@ def test_a_server_that_crashes_and_is_back_is_a_pause(database: PostgresqlServer
     writer.check(database.url(schema))
 
 
-@pytest.mark.req("P3")
 def test_a_failover_to_a_synchronous_standby_loses_nothing() -> None:
     """The address names both servers; the owner goes on with the one that accepts writes."""
     with own_database() as primary, contextlib.ExitStack() as stack:
