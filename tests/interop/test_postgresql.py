@@ -90,7 +90,6 @@ def test_stores_are_named_and_shown(namespace: Namespace) -> None:
     assert "asynchronous" in str(shown[1]["status"]) and shown[0]["status"] == ""
 
 
-@pytest.mark.req("U6")
 def test_messages_survive_a_kill_of_the_broker(namespace: Namespace) -> None:
     with namespace.client() as client:
         with client.get_queue_sender("p") as sender:
