@@ -88,13 +88,15 @@ class PostgresqlServer:
     """A server of a test, on a port of this machine."""
 
     def __init__(
-        self, template: Path, settings: dict[str, str] | None = None, directory: Path | None = None
+        self, template: Path | None, settings: dict[str, str] | None = None, directory: Path | None = None
     ) -> None:
-        """`directory` is where its data is; on a file system in memory, syncs cost nothing."""
+        """`directory` is where its data is; on a file system in memory, syncs cost nothing. Without a template, the caller
+        makes its data."""
         self.root = _scratch(directory)
         self.data = self.root / "data"
-        shutil.copytree(template, self.data)
-        self.own_data()
+        if template is not None:
+            shutil.copytree(template, self.data)
+            self.own_data()
         self.port = _free_port()
         self._settings = {
             "listen_addresses": "127.0.0.1",
@@ -196,6 +198,31 @@ class PostgresqlServer:
             self._process.send_signal(number)
             self._process.wait(30)
             self._process = None
+
+    def standby(self, name: str) -> PostgresqlServer:
+        """A standby of this server, made of a copy of its data, not started yet."""
+        made = PostgresqlServer(None, directory=self.root.parent)
+        made.data.mkdir(mode=0o700)
+        made.own_data()
+        address = f"host=127.0.0.1 port={self.port} user=busbar application_name={name}"
+        _call(
+            "pg_basebackup",
+            "-D",
+            str(made.data),
+            "-d",
+            address,
+            "-R",
+            "-X",
+            "stream",
+            "-c",
+            "fast",
+            "--no-sync",
+        )
+        return made
+
+    def promote(self) -> None:
+        """Make a primary of a standby."""
+        _call("pg_ctl", "promote", "-D", str(self.data), "-w")
 
     def remove(self) -> None:
         self.kill()

@@ -90,6 +90,7 @@ def test_stores_are_named_and_shown(namespace: Namespace) -> None:
     assert "asynchronous" in str(shown[1]["status"]) and shown[0]["status"] == ""
 
 
+<<<<<<< HEAD
 def test_a_lost_catalogue_is_made_again_from_stores_in_databases(namespace: Namespace) -> None:
     with namespace.client() as client, client.get_queue_sender("p") as sender:
         sender.send_messages([ServiceBusMessage(f"kept {n}") for n in range(20)])
@@ -104,6 +105,8 @@ def test_a_lost_catalogue_is_made_again_from_stores_in_databases(namespace: Name
 
 
 @pytest.mark.req("P3", "U6")
+=======
+>>>>>>> pg18
 def test_messages_survive_a_kill_of_the_broker(namespace: Namespace) -> None:
     with namespace.client() as client:
         with client.get_queue_sender("p") as sender:
@@ -177,7 +180,7 @@ async def test_a_transaction_over_two_stores(namespace: Namespace) -> None:
     assert await asyncio.to_thread(bodies, namespace, "q", 1) == ["undone"]
 
 
-@pytest.mark.req("P4", "P18", "P19")
+@pytest.mark.req("P4", "P18", "P25")
 def test_a_database_server_that_is_down_and_back(namespace: Namespace) -> None:
     lost, kept = namespace.keys("store-2")
     with namespace.client(retries=0) as client, client.get_queue_sender("p") as sender:
@@ -206,7 +209,6 @@ def test_a_database_server_that_is_down_and_back(namespace: Namespace) -> None:
     assert set(sent) <= set(received) <= {*sent, *(f"m{n}" for n in range(len(sent) + 1))}
 
 
-@pytest.mark.req("P19")
 def test_a_restart_of_a_database_server_is_a_pause(namespace: Namespace) -> None:
     """Clients without retries see no error."""
     with namespace.client(retries=0) as client, client.get_queue_sender("p") as sender:

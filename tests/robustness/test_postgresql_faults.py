@@ -3,6 +3,7 @@ nothing is doubled, and no error is seen."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
@@ -18,6 +19,7 @@ from busbar.fragment.reads import ReadWaitingSessions
 from busbar.model.message import ACTIVE, DEAD
 from busbar.store.contract import StoreFull
 from busbar.store.postgresql.address import parse_address
+from busbar.store.postgresql.location import PostgresqlLocation
 from busbar.store.postgresql.store import PostgresqlStore
 from harness.faults.database_proxy import Cut, DatabaseProxy
 from harness.postgresql import PostgresqlServer, own_database
@@ -146,6 +148,35 @@ def test_a_server_that_crashes_and_is_back_is_a_pause(database: PostgresqlServer
     for _ in range(20):
         writer.write()
     writer.check(database.url(schema))
+
+
+def test_a_failover_to_a_synchronous_standby_loses_nothing() -> None:
+    """The address names both servers; the owner goes on with the one that accepts writes."""
+    with own_database() as primary, contextlib.ExitStack() as stack:
+        standby = primary.standby("second")
+        stack.callback(standby.remove)
+        standby.start()
+        url = primary.url("failover").replace(f":{primary.port}", f":{primary.port},127.0.0.1:{standby.port}")
+        writer = Writer(url)
+        writer.store._connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'second'")
+        writer.store._connection.execute("SELECT pg_reload_conf()")
+        deadline = time.monotonic() + 20
+        while "synchronous with 1 of second" not in PostgresqlLocation(url, "store-0", "").status():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+        def fail_over() -> None:
+            time.sleep(0.5)
+            primary.kill()
+            standby.promote()
+
+        failing = threading.Thread(target=fail_over)
+        failing.start()
+        while failing.is_alive():
+            writer.write()
+        for _ in range(20):
+            writer.write()
+        writer.check(standby.url("failover"))
 
 
 def test_a_full_disk_refuses_with_certainty(database: PostgresqlServer) -> None:
