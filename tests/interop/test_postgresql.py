@@ -90,7 +90,6 @@ def test_stores_are_named_and_shown(namespace: Namespace) -> None:
     assert "asynchronous" in str(shown[1]["status"]) and shown[0]["status"] == ""
 
 
-<<<<<<< HEAD
 def test_a_lost_catalogue_is_made_again_from_stores_in_databases(namespace: Namespace) -> None:
     with namespace.client() as client, client.get_queue_sender("p") as sender:
         sender.send_messages([ServiceBusMessage(f"kept {n}") for n in range(20)])
@@ -104,9 +103,6 @@ def test_a_lost_catalogue_is_made_again_from_stores_in_databases(namespace: Name
     assert sorted(bodies(namespace, "p", 20)) == sorted(f"kept {n}" for n in range(20))
 
 
-@pytest.mark.req("P3", "U6")
-=======
->>>>>>> pg18
 def test_messages_survive_a_kill_of_the_broker(namespace: Namespace) -> None:
     with namespace.client() as client:
         with client.get_queue_sender("p") as sender:
