@@ -36,7 +36,17 @@ def test_the_extension_modules_are_those_of_the_sources() -> None:
 def test_the_rooms_that_are_compiled() -> None:
     """The list is made by patterns; these must be in it, or out of it, whatever the patterns become."""
     rooms = {name.split(".")[1] for name in MODULES}
-    assert rooms == {"amqp", "broker", "fragment", "gateway", "message", "model", "pages", "partitions"}
+    assert rooms == {
+        "amqp",
+        "broker",
+        "fragment",
+        "gateway",
+        "message",
+        "model",
+        "pages",
+        "partitions",
+        "store",
+    }
     assert "busbar.amqp.types" not in MODULES
     assert not [name for name in MODULES if name.endswith("__init__")]
 
