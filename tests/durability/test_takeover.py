@@ -33,7 +33,7 @@ from tests.durability.test_store_outage import Operator
 KEYS = keys_by_fragment()
 SESSIONS = [f"session-{number}" for number in range(12)]
 QUEUES: dict[str, Properties] = {
-    "p": {"EnablePartitioning": True, "LockDuration": "PT1M"},
+    "p": {"EnablePartitioning": True, "LockDuration": "PT5S"},  # clients of the dead broker have some locks
     "s": {"EnablePartitioning": True, "RequiresSession": True, "LockDuration": "PT1M"},
 }
 LONGEST_PAUSE = 20.0
@@ -109,12 +109,16 @@ class Load:
     def end(self) -> None:
         """Send nothing more, and wait until all is completed. Workers that wait for a session are not waited for."""
         self.stop.set()
+        self._join("sender")
         self.drain.set()
+        self._join("receiver")
+        eventually(lambda: not self.book.left("s"), seconds=60)
+
+    def _join(self, kind: str) -> None:
         for thread in self._threads:
-            if not thread.name.startswith("worker"):
+            if thread.name.startswith(kind):
                 thread.join(60)
                 assert not thread.is_alive(), f"{thread.name} hangs"
-        eventually(lambda: not self.book.left("s"), seconds=60)
 
     def send(self, name: str, client: ServiceBusClient) -> None:
         number = 0
