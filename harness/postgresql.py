@@ -103,6 +103,7 @@ class PostgresqlServer:
             "port": str(self.port),
             "unix_socket_directories": "",
             "shared_buffers": "32MB",
+            "dynamic_shared_memory_type": "mmap",  # in its directory: a killed server leaves nothing elsewhere
             "max_connections": "40",
             "max_wal_size": "256MB",
             "log_min_messages": "fatal",
