@@ -76,14 +76,21 @@ class WireLink(LoadLink):
         self._outcomes[key] = asyncio.get_running_loop().create_future()
         return self._outcomes[key]
 
-    def start(
+    def write(
         self, payload: bytes, state: bytes = b"", settled: bool = False, format: int = 0
     ) -> asyncio.Future[Outcome | None]:
-        """Send without waiting; the outcome follows, unless the delivery is settled."""
+        """As `start`, but the frames go out with the next flush."""
         tag = self._sent.to_bytes(4, "big")
         self._sent += 1
         waiting = self.expect(tag)
         self.link.deliver([tag], [payload], settled, format, state)
+        return waiting
+
+    def start(
+        self, payload: bytes, state: bytes = b"", settled: bool = False, format: int = 0
+    ) -> asyncio.Future[Outcome | None]:
+        """Send without waiting; the outcome follows, unless the delivery is settled."""
+        waiting = self.write(payload, state, settled, format)
         self.connection.flush()
         return waiting
 

@@ -4,7 +4,8 @@
     await load.send(groups=100, size=10, at_once=10, inside=True)
 
 A group is sent at once. Inside, its transaction is declared before it, and the discharge is sent with it. The next group
-follows when this one is answered: by the discharge, or by the outcomes of all its operations.
+follows when this one is answered: by the discharge, or by the outcomes of all its operations. What groups write in one turn
+goes out at once, as with busbar.client.
 """
 
 from __future__ import annotations
@@ -34,11 +35,22 @@ class TransactionLoad:
         self._receiver: WireReceiver | None = None
         self._sent = 0
         self._wanted = 0  # messages that are still to be settled
+        self._is_flushing = False
 
     def _grant(self) -> None:
         receiver = self._receiver
         assert receiver is not None
         receiver.link.grant(min(CREDIT, self._wanted - len(receiver.deliveries)))
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what was written, at the end of this turn."""
+        if not self._is_flushing:
+            self._is_flushing = True
+            asyncio.get_running_loop().call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._is_flushing = False
         self.connection.flush()
 
     @classmethod
@@ -75,7 +87,9 @@ class TransactionLoad:
 
     async def _declare(self) -> bytes:
         assert self._coordinator is not None
-        outcome = await self._coordinator.start(declare_message())
+        declared = self._coordinator.write(declare_message())
+        self._flush()
+        outcome = await declared
         if outcome is None or not outcome.txn:
             raise GroupRefused(outcome)
         return outcome.txn
@@ -112,8 +126,8 @@ class TransactionLoad:
         """Discharge the transaction of a group, and wait until the group is answered."""
         assert self._coordinator is not None
         if txn is not None:
-            answers.append(self._coordinator.start(discharge_message(txn, False)))
-        self.connection.flush()
+            answers.append(self._coordinator.write(discharge_message(txn, False)))
+        self._flush()
         for outcome in await asyncio.gather(*answers):
             if outcome is None or outcome.code != ACCEPTED:
                 raise GroupRefused(outcome)

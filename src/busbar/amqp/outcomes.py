@@ -114,15 +114,24 @@ def annotated_state(annotations: dict[object, object]) -> bytes:
     )
 
 
+_ACCEPTED_BYTES: Final = b"\x00\x53\x24\x45"
+
+
+def binary_bytes(value: bytes) -> bytes:
+    """A binary as encode_value has it."""
+    size = len(value)
+    return bytes((0xA0, size)) + value if size <= 255 else encode_value(value)
+
+
 def declared_state(txn: bytes) -> bytes:
-    return b"\x00\x53\x33" + list_bytes(1, encode_value(txn))
+    return b"\x00\x53\x33" + list_bytes(1, binary_bytes(txn))
 
 
 def transactional_state(txn: bytes, outcome: bytes) -> bytes:
     """A transactional-state; `outcome` is the encoded inner state, empty for none."""
     if not outcome:
-        return b"\x00\x53\x34" + list_bytes(1, encode_value(txn))
-    return b"\x00\x53\x34" + list_bytes(2, encode_value(txn) + outcome)
+        return b"\x00\x53\x34" + list_bytes(1, binary_bytes(txn))
+    return b"\x00\x53\x34" + list_bytes(2, binary_bytes(txn) + outcome)
 
 
 def state_at(buf: bytes, pos: i64, end: i64) -> Outcome | None:
@@ -137,10 +146,29 @@ def state_at(buf: bytes, pos: i64, end: i64) -> Outcome | None:
         if code == RELEASED:
             return _RELEASED
     if first == 0 and pos + 4 <= end and buf[pos + 1] == 0x53 and buf[pos + 2] == TRANSACTIONAL:
+        usual = _usual_transactional(buf, pos + 3, end)
+        if usual is not None:
+            return usual
         content, _ = decode_value(buf, pos + 3, end, MAX_STATE_ELEMENTS)
         return _transactional(described_fields(content, "a delivery state"))
     value, _ = decode_value(buf, pos, end, MAX_STATE_ELEMENTS)
     return outcome_of(value)
+
+
+def _usual_transactional(buf: bytes, pos: i64, end: i64) -> Outcome | None:
+    """The transactional-state whose list is at `pos`, if it is of the usual form: a short id, alone or with accepted."""
+    if pos + 5 > end or buf[pos] != 0xC0 or buf[pos + 3] != 0xA0:
+        return None
+    count: i64 = buf[pos + 2]
+    stop: i64 = pos + 2 + buf[pos + 1]
+    after: i64 = pos + 5 + buf[pos + 4]
+    if stop > end or after > stop:
+        return None
+    if count == 1 and after == stop:
+        return Outcome(TRANSACTIONAL, txn=buf[pos + 5 : after])
+    if count == 2 and after + 4 == stop and buf[after:stop] == _ACCEPTED_BYTES:
+        return Outcome(ACCEPTED, txn=buf[pos + 5 : after])
+    return None
 
 
 @final

@@ -13,9 +13,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from busbar.amqp.codec import DecodeError, decode_value, encode_value
+from busbar.amqp.codec import DecodeError, decode_value
 from busbar.amqp.errors import DECODE_ERROR, INVALID_FIELD, NOT_IMPLEMENTED, ProtocolError
-from busbar.amqp.outcomes import described_fields, descriptor_code, list_bytes
+from busbar.amqp.outcomes import binary_bytes, described_fields, descriptor_code, list_bytes
 from busbar.amqp.types import Described
 
 DECLARE: Final = 0x31
@@ -63,7 +63,7 @@ def declare_message() -> bytes:
 
 def discharge_message(txn: bytes, fail: bool) -> bytes:
     """The message that ends a transaction: commits it, or rolls it back if `fail`."""
-    fields = encode_value(txn) + (b"\x41" if fail else b"\x42")
+    fields = binary_bytes(txn) + (b"\x41" if fail else b"\x42")
     return _DISCHARGE_PREFIX + list_bytes(2, fields)
 
 
@@ -73,6 +73,9 @@ def coordinator_request(payload: bytes) -> CoordinatorRequest:
         return CoordinatorRequest(DECLARE, b"", False, False)
     try:
         if payload.startswith(_DISCHARGE_PREFIX):  # the section and the list have the short descriptors
+            usual = _usual_discharge(payload)
+            if usual is not None:
+                return usual
             value, _ = decode_value(payload, len(_DISCHARGE_PREFIX), len(payload), MAX_REQUEST_ELEMENTS)
             return _request_of(DISCHARGE, value)
         section = _value_section(payload)
@@ -88,6 +91,21 @@ def coordinator_request(payload: bytes) -> CoordinatorRequest:
             NOT_IMPLEMENTED, f"a coordinator takes declare and discharge, not {section.descriptor!r:.80}"
         )
     return _request_of(code, section.value)
+
+
+def _usual_discharge(payload: bytes) -> CoordinatorRequest | None:
+    """A discharge whose list has the usual form: a short id, and a boolean of one byte."""
+    at: i64 = len(_DISCHARGE_PREFIX)
+    end: i64 = len(payload)
+    if end < at + 6 or payload[at] != 0xC0 or payload[at + 2] != 2 or payload[at + 3] != 0xA0:
+        return None
+    stop: i64 = at + 5 + payload[at + 4]
+    if at + 2 + payload[at + 1] != end or stop + 1 != end:
+        return None
+    flag = payload[stop]
+    if flag != 0x41 and flag != 0x42:
+        return None
+    return CoordinatorRequest(DISCHARGE, payload[at + 5 : stop], flag == 0x41, False)
 
 
 def _request_of(code: i64, value: object) -> CoordinatorRequest:

@@ -19,7 +19,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from busbar.amqp.link import Link
 from busbar.amqp.session import Session
@@ -124,6 +124,10 @@ class Discharge(Protocol):
         """Commit. Operations that have `joined` in this turn are answered with the commit."""
 
 
+_NOTHING: Final[tuple[list[Operation], list[Joining]]] = ([], [])
+"""What has joined a transaction in a turn in which nothing has."""
+
+
 class SessionScope(TransactionScope):
     """An AMQP session as its transactions see it."""
 
@@ -174,7 +178,7 @@ class ConnectionTransactions:
         self._open: dict[bytes, Transaction] = {}
         self._coordinators: dict[bytes, Link] = {}
         self._waiting: dict[bytes, Discharge] = {}
-        self._joined: list[tuple[Transaction, Operation, Joining]] = []
+        self._joined: dict[bytes, tuple[list[Operation], list[Joining]]] = {}
         self._discharged: list[bytes] = []
         self._timed_out: OrderedDict[bytes, None] = OrderedDict()
         self._scopes: dict[Session, SessionScope] = {}
@@ -261,26 +265,28 @@ class ConnectionTransactions:
     def join(self, transaction: Transaction, operation: Operation, joining: Joining) -> None:
         """Note that an operation has joined the transaction in this turn."""
         self.enlisted(transaction)
-        self._joined.append((transaction, operation, joining))
+        theirs = self._joined.get(transaction.id)
+        if theirs is None:
+            self._joined[transaction.id] = ([operation], [joining])
+        else:
+            theirs[0].append(operation)
+            theirs[1].append(joining)
 
     def end_turn(self) -> None:
         """Continue with the operations that have joined transactions in this turn, and with the discharges that came."""
         if not self._joined and not self._discharged:
             return
-        joined, self._joined = self._joined, []
+        joined, self._joined = self._joined, {}
         discharged, self._discharged = self._discharged, []
-        by_id: dict[bytes, list[tuple[Operation, Joining]]] = {}
-        for transaction, operation, joining in joined:
-            by_id.setdefault(transaction.id, []).append((operation, joining))
         for id in discharged:
             discharge = self._waiting.get(id)
-            theirs = by_id.get(id, [])
-            if discharge is not None and self._open[id].is_ready_with([each[0] for each in theirs]):
+            operations, joinings = joined.get(id, _NOTHING)
+            if discharge is not None and self._open[id].is_ready_with(operations):
                 del self._waiting[id]
-                by_id.pop(id, None)
-                discharge.ready([each[1] for each in theirs])
-        for others in by_id.values():
-            for _, joining in others:
+                joined.pop(id, None)
+                discharge.ready(joinings)
+        for _, others in joined.values():
+            for joining in others:
                 joining.ask()
 
     def request_begun(self, id: bytes) -> Transaction | None:
