@@ -23,7 +23,7 @@ from busbar.store.journal.store import JournalStore
 from busbar.store.sqlite import file
 from busbar.store.sqlite.store import SqliteStore
 
-SEGMENT = 1 << 16
+SEGMENT = 1 << 14
 FRAGMENTS = (1, 2)
 EACH = 12  # messages that a commit adds to each fragment
 
