@@ -150,7 +150,7 @@ def _case(directory: Path, count: int, size: int, each: float) -> None:
     }
     for name, store in stores.items():
         queue = Queue(store, count, body)
-        for label, step in (("put", queue.put), ("put + complete", queue.cycle)):
+        for label, step in (("put + complete", queue.cycle), ("put", queue.put)):
             _line(count, size, f"{name}, {label}", measure(step, count, each), raw)
         queue.prepare(max(3, min(50, 5000 // count, (32 << 20) // (count * size))))
         for label, step in (("dead-letter", queue.dead_letter), ("read a page", queue.read)):

@@ -152,21 +152,7 @@ class MemoryFragment:
         return record
 
     def edited(self, record: Record, edit: MessageEdit) -> Record:
-        return Record(
-            record.n,
-            record.enqueued,
-            record.ttl,
-            record.due,
-            edit.deliveries,
-            record.size if edit.size < 0 else edit.size,
-            record.content,
-            edit.overlay,
-            record.session_id,
-            edit.dead,
-            record.hops,
-            record.target,
-            record.kind,
-        )
+        return edit.edited(record)
 
     def _remember(self, segment: int, id: bytes, at: int, n: int) -> None:
         if (segment, id) not in self.ids:

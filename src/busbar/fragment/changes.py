@@ -124,6 +124,24 @@ class MessageEdit:
         self.size = size
         self.dead = dead  # Record.dead_letter_number as it is after the edit
 
+    def edited(self, record: Record) -> Record:
+        """The message as it is after the edit, whatever its lane."""
+        return Record(
+            record.n,
+            record.enqueued,
+            record.ttl,
+            record.due,
+            self.deliveries,
+            record.size if self.size < 0 else self.size,
+            record.content,
+            self.overlay,
+            record.session_id,
+            self.dead,
+            record.hops,
+            record.target,
+            record.kind,
+        )
+
 
 @final
 class SessionChange:

@@ -15,6 +15,7 @@ from busbar.fragment.changes import Changes, Head, Keep
 from busbar.fragment.reads import ReadByNumber, ReadDue, ReadOutbox, ReadPage, ReadSpan, ReadWaitingSessions
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, KEPT, KEPT_DEAD, SCHEDULED, Record
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreInUse
+from busbar.store.number_runs import number_runs
 from busbar.store.sqlite import duplicate_ids, file, rows, sessions, tap_reads, taps, writers
 from busbar.store.sqlite.store import SqliteStore
 
@@ -480,4 +481,4 @@ def test_keeping_a_message_writes_none_of_its_bytes_again(path: Path, size: int)
     ],
 )
 def test_numbers_as_runs(numbers: list[int], runs: list[tuple[int, int]]) -> None:
-    assert list(rows._runs(numbers)) == runs
+    assert list(number_runs(numbers)) == runs

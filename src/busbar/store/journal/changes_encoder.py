@@ -38,6 +38,7 @@ from busbar.store.journal.changes_format import (
     WRITERS,
     WRITTEN,
 )
+from busbar.store.number_runs import number_runs
 
 SHARED_FROM: Final = (
     64  # bytes: for a shorter content, remembering its place costs more than writing it again
@@ -174,24 +175,13 @@ class _Encoder:
             self._overlay(overlay)
 
     def _numbers(self, numbers: list[int]) -> None:
-        """Numbers as runs, in their order: first, and how many follow it."""
+        """Numbers as runs: the first, and how many follow it."""
         out = self.out
-        runs: list[tuple[int, int]] = []
-        first: i64 = 0
-        last: i64 = -2
-        for n in numbers:
-            if n == last + 1 and last >= 0:
-                last = n
-                continue
-            if last >= 0:
-                runs.append((int(first), int(last - first)))
-            first = last = n
-        if last >= 0:
-            runs.append((int(first), int(last - first)))
+        runs = list(number_runs(numbers))
         self._count(len(runs))
-        for start, more in runs:
-            write_i64_be(out, start)
-            write_i32_be(out, i32(more))
+        for first, last in runs:
+            write_i64_be(out, first)
+            write_i32_be(out, i32(last - first))
 
     # ---- the rest --------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from busbar.fragment.changes import Changes, MessageEdit
 from busbar.model.message import Record
+from busbar.store.number_runs import number_runs
 from busbar.store.overlay_codec import encode_overlay
 from busbar.store.postgresql.journal import to_bytes
 
@@ -102,7 +103,7 @@ class MessageWrites:
 
     def keep(self, fragment: int, lane: int, to: int, numbers: Sequence[int]) -> None:
         fragments, lanes, firsts, lasts, targets = self.keeps
-        for first, last in runs(numbers):
+        for first, last in number_runs(numbers):
             fragments.append(fragment)
             lanes.append(lane)
             firsts.append(first)
@@ -111,7 +112,7 @@ class MessageWrites:
 
     def delete(self, fragment: int, lane: int, numbers: Sequence[int]) -> None:
         fragments, lanes, firsts, lasts = self.deletes
-        for first, last in runs(numbers):
+        for first, last in number_runs(numbers):
             fragments.append(fragment)
             lanes.append(lane)
             firsts.append(first)
@@ -194,7 +195,7 @@ def _move(
     if n in fresh:
         now, record = fresh[n]
         if now == lane:
-            fresh[n] = (to, record if edit is None else _edited(record, edit))
+            fresh[n] = (to, record if edit is None else edit.edited(record))
         return
     way = ways.setdefault(n, {})
     for start, (now, before) in way.items():
@@ -202,36 +203,3 @@ def _move(
             way[start] = (to, before if edit is None else edit)
     if lane not in way:
         way[lane] = (to, edit)
-
-
-def _edited(r: Record, edit: MessageEdit) -> Record:
-    size = r.size if edit.size < 0 else edit.size
-    return Record(
-        r.n,
-        r.enqueued,
-        r.ttl,
-        r.due,
-        edit.deliveries,
-        size,
-        r.content,
-        edit.overlay,
-        r.session_id,
-        edit.dead,
-        r.hops,
-        r.target,
-        r.kind,
-    )
-
-
-def runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """The numbers as runs of consecutive ones. Receivers complete messages mostly in order, so runs are long."""
-    ordered = sorted(numbers)
-    if not ordered:
-        return
-    first = last = ordered[0]
-    for n in ordered:
-        if n > last + 1:
-            yield first, last
-            first = n
-        last = n
-    yield first, last

@@ -15,6 +15,7 @@ from json import dumps
 from busbar.fragment.changes import Changes, Head, Keep, MessageEdit, empty_head
 from busbar.fragment.reads import ReadByNumber, ReadDue, ReadPage
 from busbar.model.message import KEPT, LANES, SCHEDULED, Record
+from busbar.store.number_runs import number_runs
 from busbar.store.overlay_codec import decode_overlay, encode_overlay
 
 Value = int | bytes | str | None
@@ -132,10 +133,10 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
         for step, keep in _steps(changes.keeps):
             key = LANE_KEYS[keep.lane]
             kept = keeps.setdefault((step, keep.to), [])
-            kept += [(fragment, key, first, last) for first, last in _runs(keep.numbers)]
+            kept += [(fragment, key, first, last) for first, last in number_runs(keep.numbers)]
         for lane, numbers in changes.deletes.items():
             key = LANE_KEYS[lane]
-            runs += [(fragment, key, first, last) for first, last in _runs(numbers)]
+            runs += [(fragment, key, first, last) for first, last in number_runs(numbers)]
         if changes.head is not None:
             heads += _head_row(changes.head)
     in_chunks(connection, _PUT, _PUT_WIDTH, puts)
@@ -213,20 +214,6 @@ def _steps(keeps: Iterable[Keep]) -> Iterable[tuple[int, Keep]]:
         sources.add(keep.lane)
         targets.add(keep.to)
         yield step, keep
-
-
-def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """The numbers as runs of consecutive ones. Receivers complete messages mostly in order, so runs are long."""
-    ordered = sorted(numbers)
-    if not ordered:
-        return
-    first = last = ordered[0]
-    for n in ordered:
-        if n > last + 1:
-            yield first, last
-            first = n
-        last = n
-    yield first, last
 
 
 def create(connection: sqlite3.Connection, fragment: int) -> None:

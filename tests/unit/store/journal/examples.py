@@ -49,10 +49,6 @@ def records(draw: st.DrawFn) -> Record:
     )
 
 
-def lists_of(items: st.SearchStrategy[object]) -> st.SearchStrategy[list[object]]:
-    return st.lists(items, max_size=4)
-
-
 @st.composite
 def sessions(draw: st.DrawFn) -> SessionChange:
     change = SessionChange()
