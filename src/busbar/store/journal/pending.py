@@ -15,7 +15,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from busbar.fragment.changes import Changes, Keep, MessageEdit
+from busbar.fragment.changes import Changes, Keep
 from busbar.model.message import Record
 
 ROW_COST: Final = 200
@@ -33,13 +33,14 @@ class FragmentNet:
         self.ids: dict[tuple[int, bytes], tuple[int, int]] = {}
         self.changes = Changes(fragment)  # edits, keeps, deletes, ids_upto and head
         self.others: list[Changes] = []
-        self._deleted: set[int] = set()
+        self._edited: set[int] = set()
         self._kept: set[int] = set()
+        self._deleted: set[int] = set()
         self.bytes: i64 = 0
 
     def fits(self, changes: Changes) -> bool:
         """Whether these changes can be added: none concerns a message that a later step of this net has."""
-        if not self._deleted and not self._kept:
+        if not self._deleted and not self._kept and not self._edited:
             return True
         for edit in changes.edits:
             if edit.n in self._deleted or edit.n in self._kept:
@@ -50,7 +51,7 @@ class FragmentNet:
                     return False
         for records in changes.puts.values():
             for record in records:
-                if record.n in self._deleted or record.n in self._kept:
+                if record.n in self._deleted or record.n in self._kept or record.n in self._edited:
                     return False
         return True
 
@@ -62,9 +63,10 @@ class FragmentNet:
             found = self.puts.get(edit.n)
             if found is None:
                 self.changes.edits.append(edit)
+                self._edited.add(edit.n)
                 self.bytes += ROW_COST
             elif found[0] == edit.lane:
-                self.puts[edit.n] = (edit.to, _edited(found[1], edit))
+                self.puts[edit.n] = (edit.to, edit.edited(found[1]))
         for keep in changes.keeps:
             self._keep(keep)
         for lane, numbers in changes.deletes.items():
@@ -217,21 +219,3 @@ class Pending:
         self._sealed = []
         self._nets = {}
         self._sealed_bytes = 0
-
-
-def _edited(record: Record, edit: MessageEdit) -> Record:
-    return Record(
-        record.n,
-        record.enqueued,
-        record.ttl,
-        record.due,
-        edit.deliveries,
-        record.size if edit.size < 0 else edit.size,
-        record.content,
-        edit.overlay,
-        record.session_id,
-        edit.dead,
-        record.hops,
-        record.target,
-        record.kind,
-    )
