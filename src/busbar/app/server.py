@@ -310,6 +310,7 @@ async def _broker(
     else:
         port.report_transfers = processes.transfers
         port.inspect_remote = members.inspect
+        port.move_remote = processes.moves.move
         make_host = _remote_hosts(processes, places, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
     home = _home(directory, namespace.limits, fenced)
@@ -317,6 +318,7 @@ async def _broker(
     port.serve(stores, catalogue)
     if processes is not None:
         stores.carrier = members
+        processes.unchanged = catalogue.unchanged
     broker = _Broker(port, catalogue, stores, processes)
     try:
         try:
@@ -360,6 +362,7 @@ def _supervisor(
         members,
         limits.broker_ping_timeout / 1000,
         limits.store_timeout / 1000,
+        limits.balance_delay / 1000,
     )
 
 

@@ -27,9 +27,11 @@ from busbar.broker.fragment_loading import (
     save_locks,
     slices,
 )
+from busbar.broker.hand_over import keep_sessions, locks_to_keep, take_back
 from busbar.broker.host_api import Admit, Rows, StoreState
 from busbar.broker.refusals import (
     STORE_FAILED,
+    STORE_FENCED,
     STORE_FULL,
     STORE_UNAVAILABLE,
     StoreHung,
@@ -120,6 +122,8 @@ class LocalStoreHost:
         self._admitting: asyncio.Task[None] | None = None
         self._retired: dict[int, Slot] = {}
         """Deleted fragments whose messages are not deleted yet."""
+        self._settled: asyncio.Future[None] | None = None
+        """While the store is handed over: done when all that was applied is durable, or the store has failed."""
         self._turn_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
@@ -179,8 +183,41 @@ class LocalStoreHost:
             if not await self._thread.stop():
                 _log.error("store %s is left as it is, as after a crash: its disk does not answer", self.name)
 
+    async def hand_over(self, gateway: str) -> list[Command]:
+        """Release the store for another owner. Returns the commands by which clients go on there (hand_over.py). `gateway`
+        is the name of this process's gateway. The host takes no commands after that, and is to be closed. Raises ServerBusy
+        if the store stays here."""
+        if not self._lifecycle.begin_hand_over():
+            raise ServerBusy(f"The store '{self.name}' cannot be handed over now. Retry later.")
+        self._settled = self._loop.create_future()
+        try:
+            keep_sessions(self.commit_loop, gateway, self.clock())
+            self._proceed()
+            await self._settled
+            await self._release()
+        except StoreError as error:
+            self._lifecycle.fail(error, self._monotonic())
+            raise ServerBusy(self._lifecycle.unavailable_text) from error
+        except Exception:
+            self._lifecycle.stay(self._monotonic(), self.clock())
+            raise
+        finally:
+            self._settled = None
+            self._proceed()
+        self.shown = None
+        commands = take_back(self.commit_loop)
+        self._lifecycle.stop(ServerBusy(STORE_FENCED))
+        return commands
+
+    def _look_whether_settled(self, settled: asyncio.Future[None]) -> None:
+        if not settled.done():
+            if self.state is not StoreState.MOVING:
+                settled.set_exception(ServerBusy(self._lifecycle.unavailable_text))
+            elif self.commit_loop.is_settled:
+                settled.set_result(None)
+
     async def _release(self) -> None:
-        for fragment, held in self._lifecycle.locks_to_keep().items():
+        for fragment, held in locks_to_keep(self.commit_loop).items():
             if held:
                 await self._on_store(partial(save_locks, fragment=fragment, held=held))
         await self._on_store(lambda store: store.release(), LONG)
@@ -376,6 +413,8 @@ class LocalStoreHost:
         if not self._turn_due and lifecycle.has_turn:
             self._turn_due = True
             self._loop.call_soon(self._scheduled_turn)
+        if self._settled is not None:
+            self._look_whether_settled(self._settled)
         wake_at = self.commit_loop.wake_at, lifecycle.wake_at
         if self._timer is None or wake_at != self._timer_for:
             self._set_timer(*wake_at)
