@@ -48,6 +48,7 @@ from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
 from busbar.cluster.catalogue_publisher import CataloguePublisher
+from busbar.cluster.connection_counter import ConnectionCounter
 from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.supervisor import BrokerSupervisor
@@ -358,6 +359,7 @@ def _supervisor(
         directory.path,
         directory.lock,
         members,
+        ConnectionCounter(limits),
         limits.broker_ping_timeout / 1000,
         limits.store_timeout / 1000,
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from busbar.gateway.amqp.connection import GatewayConnection
 from busbar.gateway.authority import Authority
+from busbar.gateway.gateway_quota import GatewayQuota
 from busbar.gateway.http.app import build_app
 from busbar.gateway.http.connection import HttpServer
 from busbar.gateway.link_registry import LinkRegistry
@@ -19,12 +20,13 @@ from busbar.gateway.listening.listener import Listener
 from busbar.gateway.listening.protocol_detection import WireProtocol
 from busbar.gateway.listening.websocket import WebSocketBridge
 from busbar.gateway.services import GatewayServices
-from busbar.model.api import BrokerApi
+from busbar.model.api import BrokerApi, ConnectionQuota
 from busbar.model.limits import Limits
 
 
 class Gateway:
-    """`tls` is the context for TLS clients; None: TLS is refused. `broker` is the name of its process among several."""
+    """`tls` is the context for TLS clients; None: TLS is refused. `broker` is the name of its process among several,
+    and `quota` has the limits of connections that they share; None: this gateway is the only one."""
 
     def __init__(
         self,
@@ -33,9 +35,11 @@ class Gateway:
         limits: Limits,
         tls: ssl.SSLContext | None,
         broker: str = "",
+        quota: ConnectionQuota | None = None,
     ) -> None:
         identity = secrets.token_hex(4)
-        self._attached = LinkRegistry(limits.max_entity_connections)
+        quota = quota or GatewayQuota(limits)
+        self._attached = LinkRegistry(quota)
         self._service = GatewayServices(
             port, authority, limits, self._attached, f"busbar-{identity}", f"Reference:{identity}", broker
         )
@@ -43,7 +47,7 @@ class Gateway:
         self._beat = limits.min_auto_delete_on_idle / 3000
         self._beating: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] | None = None
-        self._limiter = ConnectionLimiter(limits)
+        self._limiter = ConnectionLimiter(limits, quota)
         self._http = HttpServer(
             build_app(self._service, WebSocketBridge(self._limiter, self._service)), self._limiter
         )
