@@ -313,6 +313,7 @@ async def _broker(
         port.inspect_remote = members.inspect
         make_host = _remote_hosts(processes, places, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
+    port.own_hosts = lambda: [host for host in stores.hosts if isinstance(host, LocalStoreHost)]
     home = _home(directory, namespace.limits, fenced)
     catalogue = Catalogue(stores, home, namespace.limits, namespace.tier, namespace.name)
     port.serve(stores, catalogue)

@@ -13,6 +13,7 @@ from busbar.gateway.authority import Authority
 from busbar.gateway.gateway_quota import GatewayQuota
 from busbar.gateway.http.app import build_app
 from busbar.gateway.http.connection import HttpServer
+from busbar.gateway.http.probes import Probes
 from busbar.gateway.link_registry import LinkRegistry
 from busbar.gateway.listening.acceptor import Acceptor
 from busbar.gateway.listening.connection_limiter import ConnectionLimiter, TrackedConnection
@@ -48,9 +49,9 @@ class Gateway:
         self._beating: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] | None = None
         self._limiter = ConnectionLimiter(limits, quota)
-        self._http = HttpServer(
-            build_app(self._service, WebSocketBridge(self._limiter, self._service)), self._limiter
-        )
+        self._probes = Probes(port, limits)
+        bridge = WebSocketBridge(self._limiter, self._service)
+        self._http = HttpServer(build_app(self._service, bridge, self._probes), self._limiter)
         self._acceptor = Acceptor(self._limiter, self._protocol_for, tls)
         self._listener = Listener(
             self._limiter.accept_delay, self._acceptor.accepted, self._limiter.evict_oldest
@@ -81,6 +82,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Stop accepting, close the AMQP connections, and let HTTP requests under way finish."""
+        self._probes.is_draining = True
         self._listener.close()
         self._acceptor.close()
         await self._limiter.close()

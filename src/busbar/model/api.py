@@ -282,5 +282,16 @@ class StoreApi(Protocol):
         its new state. Raises ArgumentError, InvalidOperation."""
 
 
-class BrokerApi(FragmentApi, CatalogueApi, StoreApi, Protocol):
+class ProcessApi(Protocol):
+    """The process that the gateway is in, for the probes of supervisors."""
+
+    def reason_not_to_serve(self) -> str:
+        """Why this process cannot serve clients now. Empty: entities are loaded, and it can reach an open store."""
+
+    def hanging_for(self) -> float:
+        """For how many seconds no store of this process has had a thread that answers. 0: one answers, or it has no
+        stores."""
+
+
+class BrokerApi(FragmentApi, CatalogueApi, StoreApi, ProcessApi, Protocol):
     """Everything that a gateway can request."""
