@@ -54,10 +54,10 @@ class SharedQuota:
         try:
             return await decided
         except asyncio.CancelledError:
-            if not decided.done() or decided.cancelled():
+            if decided in self._waiting.get(subject, ()):
                 self._waiting[subject].remove(decided)
                 self._share.leave(subject)
-            elif decided.result():
+            elif not decided.cancelled() and decided.result():
                 self.release(subject)
             raise
 
@@ -78,8 +78,7 @@ class SharedQuota:
     async def _exchange(self, subject: str, count: int) -> None:
         question = asyncio.ensure_future(self._counter.take_connections(subject, count))
         try:
-            answered, _ = await asyncio.wait({question}, timeout=ANSWER_SECONDS)
-            if not answered:
+            while not (await asyncio.wait({question}, timeout=ANSWER_SECONDS))[0]:
                 self._decide(subject, self._share.unanswered(subject, over=False))
             self._decide(subject, self._share.answered(subject, await question))
         except BusbarError:  # the counter is out of reach
@@ -90,7 +89,11 @@ class SharedQuota:
         waiting = self._waiting.get(subject)
         for number in range(decided.admitted + decided.refused):
             assert waiting is not None
-            waiting.popleft().set_result(number < decided.admitted)
+            one, is_admitted = waiting.popleft(), number < decided.admitted
+            if not one.cancelled():
+                one.set_result(is_admitted)
+            elif is_admitted:
+                self.release(subject)
         if not waiting:
             self._waiting.pop(subject, None)
 

@@ -64,12 +64,15 @@ async def test_one_that_no_longer_waits_is_not_counted() -> None:
     assert await asyncio.gather(*asked[2:]) == [True, True]
 
 
-async def test_one_that_is_cancelled_as_it_is_admitted_is_not_counted() -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_one_that_is_cancelled_as_it_is_admitted_is_not_counted(is_first: bool) -> None:
     slow = Counter(ConnectionCounter(LIMITS), "a")
     quota = SharedQuota(slow, LIMITS, 1)
     slow.answers.clear()
     late = asyncio.ensure_future(quota.request("q"))
     await asyncio.sleep(0)
+    if is_first:
+        late.cancel()
     quota._decide("q", quota._share.answered("q", 1))
     late.cancel()
     with pytest.raises(asyncio.CancelledError):
