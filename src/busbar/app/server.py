@@ -48,6 +48,7 @@ from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
 from busbar.cluster.catalogue_publisher import CataloguePublisher
+from busbar.cluster.connection_counter import ConnectionCounter
 from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.supervisor import BrokerSupervisor
@@ -312,6 +313,7 @@ async def _broker(
         port.inspect_remote = members.inspect
         make_host = _remote_hosts(processes, places, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
+    port.own_hosts = lambda: [host for host in stores.hosts if isinstance(host, LocalStoreHost)]
     home = _home(directory, namespace.limits, fenced)
     catalogue = Catalogue(stores, home, namespace.limits, namespace.tier, namespace.name)
     port.serve(stores, catalogue)
@@ -358,6 +360,7 @@ def _supervisor(
         directory.path,
         directory.lock,
         members,
+        ConnectionCounter(limits),
         limits.broker_ping_timeout / 1000,
         limits.store_timeout / 1000,
     )
