@@ -20,8 +20,8 @@ from busbar.catalogue.rebuild import RebuildReport, rebuild
 from busbar.model.errors import InvalidOperation
 from busbar.store.contract import StoreError
 from busbar.store.durable_names import move
+from busbar.store.journal.directory import REPLACED
 from busbar.store.sqlite.catalogue import FILE, catalogue_in
-from busbar.store.sqlite.directory import REPLACED
 
 
 @dataclass(frozen=True, slots=True)
