@@ -360,6 +360,7 @@ def _supervisor(
         members,
         limits.broker_ping_timeout / 1000,
         limits.store_timeout / 1000,
+        limits.inline_commit_messages,
     )
 
 
@@ -402,6 +403,7 @@ def _local_hosts(
             place.place,
             limits.store_timeout / 1000,
             rules,
+            inline_messages=limits.inline_commit_messages,
         )
 
         def shown() -> None:

@@ -114,6 +114,10 @@ class SegmentedJournal:
 
     # ---- writing ---------------------------------------------------------------------------------
 
+    def has_room(self, length: int) -> bool:
+        """Whether a record of this length goes into the segment that is written to."""
+        return self._is_begun and not self._broken and self._used[-1].has_room(length)
+
     def append(self, body: bytes) -> int:
         """Write a record; returns its sequence when it is durable. Raises StoreFull, OutcomeUnknown."""
         if self._broken:

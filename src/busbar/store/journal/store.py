@@ -28,6 +28,8 @@ from busbar.store.sqlite.store import SqliteStore
 
 MAX_PENDING = 16 * 1024 * 1024
 """Bytes: more are moved before the next commit."""
+BEYOND_CONTENTS = 1024 * 1024
+"""Bytes: what the record of a few messages has at most beside their contents, and far more."""
 MAX_JOURNAL = 8 * SEGMENT_SIZE
 """Bytes: a longer journal is moved and checkpointed, so that recovery is bounded."""
 
@@ -110,6 +112,20 @@ class JournalStore:
                 if records:
                     last = max(last, max([int(record.n) for record in records]))
             self._last[fragment] = last
+
+    def commits_at_once(self, batches: Sequence[Changes]) -> bool:
+        journal = self._journal
+        if journal is None or self._pending.bytes() > MAX_PENDING or journal.size > MAX_JOURNAL:
+            return False  # it would be moved first
+        size = min(BEYOND_CONTENTS, self._segment_size // 4)
+        for changes in batches:
+            size += int(changes.bytes)
+            last = self._last.get(int(changes.fragment), 0)
+            for records in changes.puts.values():
+                for record in records:
+                    if record.n <= last:
+                        return False  # SQLite would be asked for it
+        return journal.has_room(size)
 
     def _check_numbers(self, batches: Sequence[Changes]) -> None:
         for changes in batches:
