@@ -366,6 +366,7 @@ def _supervisor(
         ConnectionCounter(limits),
         limits.broker_ping_timeout / 1000,
         limits.store_timeout / 1000,
+        limits.inline_commit_messages,
     )
 
 
@@ -408,6 +409,7 @@ def _local_hosts(
             place.place,
             limits.store_timeout / 1000,
             rules,
+            inline_messages=limits.inline_commit_messages,
         )
 
         def shown() -> None:

@@ -66,6 +66,7 @@ class BrokerProcess:
         counter: ConnectionCounter,
         patience: float,
         store_timeout: float,
+        inline_messages: int,
     ) -> None:
         """`lock` is the descriptor by which the data directory is held; both sorts of patience are in seconds."""
         self.name = name
@@ -90,6 +91,7 @@ class BrokerProcess:
         self._counter = counter
         self._patience = patience
         self._store_patience = store_timeout
+        self._inline_messages = inline_messages
         self._watching: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
@@ -134,6 +136,7 @@ class BrokerProcess:
                 str(channel),
                 str(fd_socket),
                 str(self._store_patience),
+                str(self._inline_messages),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -263,10 +266,20 @@ class BrokerSupervisor:
         counter: ConnectionCounter,
         patience: float,
         store_timeout: float,
+        inline_messages: int,
     ) -> None:
         self._counter = counter
         self._brokers = [
-            BrokerProcess(f"broker-{number}", directory, lock, members, counter, patience, store_timeout)
+            BrokerProcess(
+                f"broker-{number}",
+                directory,
+                lock,
+                members,
+                counter,
+                patience,
+                store_timeout,
+                inline_messages,
+            )
             for number in range(count)
         ]
         self._claims = StoreClaims([broker.name for broker in self._brokers])

@@ -13,14 +13,13 @@ import time
 from pathlib import Path
 
 from busbar.store.contract import Store
-from busbar.store.durable_names import move
+from busbar.store.durable_names import REPLACED, move
 from busbar.store.journal.segment_names import segments_of
 from busbar.store.journal.store import JournalStore
 from busbar.store.location import StoreLocation, StoreMissing
 from busbar.store.sqlite.database import wal_of
 
 DEFAULT_STORES = 4
-REPLACED = ".replaced-"
 _NAME = re.compile(r"store-(\d+)\.db(?:-wal|\.\d{8,}\.segment)?")
 
 

@@ -148,11 +148,15 @@ class SegmentedJournal:
         self._begin_segment(0)
         self.is_begun = True
 
+    def has_room(self, length: int) -> bool:
+        """Whether a record of this length goes into the segment that is written to."""
+        return self._has_segment and not self._broken and self._used[-1].has_room(length)
+
     def append(self, body: bytes) -> int:
         """Write a record; returns its sequence when it is durable. Raises StoreFull, OutcomeUnknown."""
         if self._broken:
             raise OutcomeUnknown(self._broken)
-        if self._has_segment and self._used[-1].has_room(len(body)):
+        if self.has_room(len(body)):
             segment = self._used[-1]
         else:
             segment = self._begin_segment(len(body))

@@ -36,6 +36,8 @@ from busbar.store.sqlite.store import SqliteStore
 
 MAX_PENDING = 8 * 1024 * 1024
 """Bytes: more are moved before the next commit."""
+BEYOND_CONTENTS = 1024 * 1024
+"""Bytes: what the record of a few messages has at most beside their contents, and far more."""
 MAX_JOURNAL = 8 * SEGMENT_SIZE
 """Bytes: a longer journal is moved and checkpointed, so that recovery is bounded."""
 TRY_AGAIN = 64
@@ -173,6 +175,22 @@ class JournalStore:
         if journal.is_begun:
             self._sqlite.end_journal()
             journal.end()
+
+    def commits_at_once(self, batches: Sequence[Changes]) -> bool:
+        journal = self._journal
+        if journal is None or self._direct:
+            return False
+        if self._pending.bytes() > MAX_PENDING or journal.size > MAX_JOURNAL:
+            return False  # it would be moved first
+        size = min(BEYOND_CONTENTS, self._segment_size // 4)
+        for changes in batches:
+            size += int(changes.bytes)
+            last = self._last.get(int(changes.fragment), 0)
+            for records in changes.puts.values():
+                for record in records:
+                    if record.n <= last:
+                        return False  # SQLite would be asked for it
+        return journal.has_room(size)
 
     def _check_numbers(self, batches: Sequence[Changes]) -> None:
         for changes in batches:

@@ -73,6 +73,9 @@ class SqliteStore:
         need = max((_need(changes) for changes in batches), default=Need.FREES)
         self._file.transact(lambda connection: _perform(connection, batches), need)
 
+    def commits_at_once(self, batches: Sequence[Changes]) -> bool:
+        return False
+
     # For a journal in front of this store
 
     def journal_state(self) -> JournalState:
