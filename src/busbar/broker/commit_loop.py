@@ -207,15 +207,7 @@ class CommitLoop:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is under way."""
-        return not (
-            self._job_under_way
-            or self._out
-            or self._ready
-            or self._group.slots
-            or self._reading
-            or self._flight
-            or self._supplied
-        )
+        return self.is_settled and not (self._ready or self._reading or self._supplied)
 
     @property
     def job_under_way(self) -> bool:
@@ -532,8 +524,7 @@ class CommitLoop:
             self._apply_ready(now)
         if job is None:
             job = self._next_job()
-        effects, self._out = self._out, []
-        return Step(job, effects, False)
+        return Step(job, self.take_effects(), False)
 
     def _next_job(self) -> Job | None:
         """Commit what was gathered, then read what fragments wait for."""
@@ -555,6 +546,11 @@ class CommitLoop:
             slot.commit_finished()
         self._flight = []
         self._supplied, self._job_reads = self._job_reads, []
+
+    def take_effects(self) -> list[Effect]:
+        """What can be performed now. A caller that has done the job of a step at once performs this with its effects."""
+        effects, self._out = self._out, []
+        return effects
 
     def job_failed(self) -> None:
         """Note that the job under way has failed. What it was to commit stays until `roll_back`."""

@@ -4,8 +4,11 @@ The commit loop (commit_loop.py) and the lifecycle of the store (store_lifecycle
 Rules:
 1. Whatever comes in (commands, the end of a job or an operation, the timer, an operator) is passed to the lifecycle. Then
    the host starts what the lifecycle asks for. If there is a turn to take, it is taken at the end of the event loop's turn.
-2. One job is on the thread at a time. Effects are performed last in a turn, since performing them may submit commands.
+2. One job is under way at a time. Effects are performed last in a turn, since performing them may submit commands.
 3. The timer is set by the wall clock, which may jump: it never sleeps longer than LONGEST_SLEEP.
+4. Jobs are done on the thread. If an operator allows it, the event loop commits small groups itself (inline_commits.py). It
+   does so only while the thread has nothing to do: one thread at a time uses the store. At most one such commit is made in a
+   turn, as its last job, and the effects that rest on it are performed in the same turn.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import TypeVar
 from uuid import uuid4
 
@@ -29,6 +33,8 @@ from busbar.broker.fragment_loading import (
 )
 from busbar.broker.hand_over import keep_sessions, locks_to_keep, take_back
 from busbar.broker.host_api import Admit, Rows, StoreState
+from busbar.broker.inline_commits import InlineCommits
+from busbar.broker.job import Job
 from busbar.broker.refusals import (
     STORE_FAILED,
     STORE_FENCED,
@@ -89,11 +95,13 @@ class LocalStoreHost:
         patience: float = PATIENCE,
         rules: RuleCompiler | None = None,
         thread: Callable[[str, asyncio.AbstractEventLoop, float], StoreThread] = StoreThread,
+        inline_messages: int = 0,
     ) -> None:
         """`factory` opens the store (on the store's own thread), `clock` gives ms since 1970, `nonces` a number for the
         locks of each command, `emit` performs effects. `fenced` is called when another owner took the store. Without a
         `place`, a store that is not there is made by the factory. `patience` is in seconds: after it a call hangs. Hosts
-        with the same `rules` compile those of a topic once for all of them. `thread` makes the store's thread."""
+        with the same `rules` compile those of a topic once for all of them. `thread` makes the store's thread. Groups of at
+        most `inline_messages` messages are small (rule 4)."""
         self.name = name
         self.broker = ""
         self.place = place
@@ -119,6 +127,7 @@ class LocalStoreHost:
         self._fenced = fenced
         self._thread = thread(f"busbar-{name}", loop, patience)
         self._thread.returned = self._disk_answers
+        self._inline = InlineCommits(inline_messages)
         self._admitting: asyncio.Task[None] | None = None
         self._retired: dict[int, Slot] = {}
         """Deleted fragments whose messages are not deleted yet."""
@@ -365,6 +374,11 @@ class LocalStoreHost:
     def epoch(self) -> int:
         return self._lifecycle.epoch
 
+    @property
+    def hanging_for(self) -> float:
+        """For how many seconds the thread of the store has been given up; 0 while it answers."""
+        return self._loop.time() - self._thread.hung_at if self._thread.hangs else 0.0
+
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
         self.commit_loop.stop_timers()
@@ -427,19 +441,57 @@ class LocalStoreHost:
         has_more = True
         while has_more:
             step = self._lifecycle.step(self._monotonic(), self.clock())
-            if step.job is not None:
-                self._thread.post(partial(self._access.commit, step.job), self._job_returned)
+            effects = step.effects
             has_more = step.has_more
-        if step.effects:
-            self._emit(step.effects)
+            if step.job is not None and self._run(step.job, is_last=not has_more):
+                effects = effects + self.commit_loop.take_effects()
+        if effects:
+            self._emit(effects)
         self._proceed()
 
+    def _run(self, job: Job, *, is_last: bool) -> bool:
+        """Give a job to the thread, or do it (rule 4). True if it is done."""
+        work = partial(self._access.commit, job)
+        if not self._inline.is_small(job):
+            self._thread.post(work, self._job_returned)
+            return False
+        now = self._monotonic()
+        if (
+            is_last
+            and self._thread.idle
+            and self._inline.is_allowed(now)
+            and self._access.commits_at_once(job)
+        ):
+            self._commit_inline(work, now)
+            return True
+        self._thread.post(partial(_seconds_of, work), self._small_job_returned)
+        return False
+
+    def _commit_inline(self, work: Callable[[], None], now: int) -> None:
+        error: BaseException | None = None
+        began = perf_counter()
+        try:
+            work()
+        except BaseException as raised:  # an outcome, as on the thread
+            error = raised
+        self._inline.took_loop(perf_counter() - began, now)
+        self._job_ended(error)
+
+    def _small_job_returned(self, seconds: object, error: BaseException | None) -> None:
+        if isinstance(seconds, float):
+            self._inline.took_thread(seconds)
+        self._job_returned(None, error)
+
     def _job_returned(self, _: object, error: BaseException | None) -> None:
+        self._job_ended(error)
+        self._turn()
+
+    def _job_ended(self, error: BaseException | None) -> None:
         if error is None:
             self._lifecycle.job_done(self._monotonic())
         else:
+            self._inline.pause(self._monotonic())
             self._lifecycle.job_failed(error, self._monotonic())
-        self._turn()
 
     def _start(self, operation: StoreOperation) -> None:
         if isinstance(operation, AdmitOperation):
@@ -502,3 +554,10 @@ class LocalStoreHost:
         self._timer = None
         self._lifecycle.timer(self._monotonic(), self.clock())
         self._proceed()
+
+
+def _seconds_of(work: Callable[[], None]) -> float:
+    """Do a piece of work; returns how long it took."""
+    began = perf_counter()
+    work()
+    return perf_counter() - began
