@@ -67,6 +67,7 @@ class StoreMoves:
             raise ArgumentError(f"There is no broker '{broker}'; there are {brokers}, and '{ANY_BROKER}'.")
         await self._move(store, broker)
         self._claims.pins[store] = broker
+        self.members_changed()  # others make room
 
     async def _move(self, store: str, broker: str) -> None:
         async with self._one_at_a_time:
