@@ -137,6 +137,7 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("origin_closed", (2**60,), None),
             ("leave_store", ("store-0",), [Leave(7, 2, 3), Inspect(7, 2, 4)]),
             ("leave_store", ("store-0",), None),
+            ("ping", (), None),
         ],
     ),
 ]
