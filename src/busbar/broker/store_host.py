@@ -19,6 +19,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from busbar.broker.commit_loop import CommitLoop
+from busbar.broker.commit_times import CommitTimes
 from busbar.broker.fragment_loading import (
     DurableState,
     build_machine,
@@ -52,10 +53,11 @@ from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
 from busbar.model.hold_commands import ReleaseHolds
+from busbar.model.node_views import StoreFigures
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import Store, StoreError, StoreFull
-from busbar.store.location import StoreLocation, StoreLoss
+from busbar.store.location import StoreCounters, StoreLocation, StoreLoss
 
 DROP_SLICE = 1_000
 LONGEST_SLEEP = 1_000
@@ -121,6 +123,10 @@ class LocalStoreHost:
         self._retired: dict[int, Slot] = {}
         """Deleted fragments whose messages are not deleted yet."""
         self._turn_due = False
+        self._commit_times = CommitTimes()
+        self._commit: tuple[float, int] | None = None
+        """When the commit under way began, and how many messages it changes."""
+        self._fenced_count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
 
@@ -333,6 +339,24 @@ class LocalStoreHost:
         """For how many seconds the thread of the store has been given up; 0 while it answers."""
         return self._loop.time() - self._thread.hung_at if self._thread.hangs else 0.0
 
+    def figures(self) -> StoreFigures:
+        """How the store works, for operators."""
+        times = self._commit_times
+        counters = self.place.counters() if self.place is not None else StoreCounters()
+        return StoreFigures(
+            self.name,
+            self.epoch,
+            times.count,
+            times.quantile(0.5),
+            times.quantile(0.99),
+            times.group,
+            fenced=self._fenced_count,
+            reclaims=counters.reclaims,
+            made=counters.made,
+            repeated=counters.repeated,
+            lost=counters.lost,
+        )
+
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
         self.commit_loop.stop_timers()
@@ -394,6 +418,9 @@ class LocalStoreHost:
         while has_more:
             step = self._lifecycle.step(self._monotonic(), self.clock())
             if step.job is not None:
+                batches = step.job.batches
+                if batches:
+                    self._commit = (self._loop.time(), sum(batch.weight for batch in batches))
                 self._thread.post(partial(self._access.commit, step.job), self._job_returned)
             has_more = step.has_more
         if step.effects:
@@ -401,7 +428,10 @@ class LocalStoreHost:
         self._proceed()
 
     def _job_returned(self, _: object, error: BaseException | None) -> None:
+        begun, self._commit = self._commit, None
         if error is None:
+            if begun is not None:
+                self._commit_times.add(self._loop.time() - begun[0], begun[1])
             self._lifecycle.job_done(self._monotonic())
         else:
             self._lifecycle.job_failed(error, self._monotonic())
@@ -445,6 +475,7 @@ class LocalStoreHost:
         self.state, self.reason, self.loss = now.state, now.reason, now.loss
         if self.shown is not None:
             self.shown()
+        self._fenced_count += is_fenced
         if is_fenced and self._fenced is not None:
             self._loop.call_soon(self._fenced)
 
