@@ -23,6 +23,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from busbar.broker.commit_loop import CommitLoop
+from busbar.broker.commit_times import CommitTimes
 from busbar.broker.fragment_loading import (
     DurableState,
     build_machine,
@@ -60,10 +61,11 @@ from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
 from busbar.model.hold_commands import ReleaseHolds
+from busbar.model.node_views import StoreFigures
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import Store, StoreError, StoreFull
-from busbar.store.location import StoreLocation, StoreLoss
+from busbar.store.location import StoreCounters, StoreLocation, StoreLoss
 
 DROP_SLICE = 1_000
 LONGEST_SLEEP = 1_000
@@ -134,6 +136,10 @@ class LocalStoreHost:
         self._settled: asyncio.Future[None] | None = None
         """While the store is handed over: done when all that was applied is durable, or the store has failed."""
         self._turn_due = False
+        self._commit_times = CommitTimes()
+        self._commit: tuple[float, int] | None = None
+        """When the commit under way began, and how many messages it changes."""
+        self._fenced_count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
 
@@ -379,6 +385,24 @@ class LocalStoreHost:
         """For how many seconds the thread of the store has been given up; 0 while it answers."""
         return self._loop.time() - self._thread.hung_at if self._thread.hangs else 0.0
 
+    def figures(self) -> StoreFigures:
+        """How the store works, for operators."""
+        times = self._commit_times
+        counters = self.place.counters() if self.place is not None else StoreCounters()
+        return StoreFigures(
+            self.name,
+            self.epoch,
+            times.count,
+            times.quantile(0.5),
+            times.quantile(0.99),
+            times.group,
+            fenced=self._fenced_count,
+            reclaims=counters.reclaims,
+            made=counters.made,
+            repeated=counters.repeated,
+            lost=counters.lost,
+        )
+
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
         self.commit_loop.stop_timers()
@@ -451,6 +475,8 @@ class LocalStoreHost:
 
     def _run(self, job: Job, *, is_last: bool) -> bool:
         """Give a job to the thread, or do it (rule 4). True if it is done."""
+        if job.batches:
+            self._commit = (perf_counter(), sum([changes.weight for changes in job.batches]))
         work = partial(self._access.commit, job)
         if not self._inline.is_small(job):
             self._thread.post(work, self._job_returned)
@@ -487,7 +513,10 @@ class LocalStoreHost:
         self._turn()
 
     def _job_ended(self, error: BaseException | None) -> None:
+        begun, self._commit = self._commit, None
         if error is None:
+            if begun is not None:
+                self._commit_times.add(perf_counter() - begun[0], begun[1])
             self._lifecycle.job_done(self._monotonic())
         else:
             self._inline.pause(self._monotonic())
@@ -531,6 +560,7 @@ class LocalStoreHost:
         self.state, self.reason, self.loss = now.state, now.reason, now.loss
         if self.shown is not None:
             self.shown()
+        self._fenced_count += is_fenced
         if is_fenced and self._fenced is not None:
             self._loop.call_soon(self._fenced)
 

@@ -44,6 +44,7 @@ from busbar.model.message import (
     TRANSFER_DEAD_DEFERRED,
 )
 from busbar.model.names import key_of
+from busbar.model.node_views import NodeView, StoreFigures, summed
 from busbar.model.taps import TapChange, TapDescription
 
 Counts = dict[int, FragmentCounts]
@@ -64,6 +65,8 @@ class LocalBroker(EffectDispatcher):
         """Moves a store to another broker process."""
         self.report_transfers: Callable[[], Awaitable[TransferReport]] | None = None
         """Asks the mover of this process, or those of all broker processes."""
+        self.report_nodes: Callable[[], Awaitable[Sequence[NodeView]]] | None = None
+        """Asks all processes of the namespace."""
         self._sinks[BROKER_ORIGIN] = self._inquiry.answered
 
     def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
@@ -244,7 +247,11 @@ class LocalBroker(EffectDispatcher):
 
     async def stores(self) -> Sequence[StoreView]:
         assert self._stores is not None
-        return await self._stores.views()
+        views, nodes = await asyncio.gather(self._stores.views(), self.nodes())
+        return [_with_figures(view, summed(nodes, view.name)) for view in views]
+
+    async def nodes(self) -> Sequence[NodeView]:
+        return await self.report_nodes() if self.report_nodes is not None else ()
 
     async def unavailable_stores(self) -> Sequence[str]:
         assert self._stores is not None
@@ -303,6 +310,16 @@ class LocalBroker(EffectDispatcher):
         if commands:
             self.submit(commands)
         return answers
+
+
+def _with_figures(view: StoreView, figures: StoreFigures) -> StoreView:
+    return replace(
+        view,
+        epoch=figures.epoch,
+        commit_p50=figures.commit_p50,
+        commit_p99=figures.commit_p99,
+        group=figures.group,
+    )
 
 
 def _waiting(answer: Effect, target: int) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from busbar import __version__
 from busbar.broker.move_runner import MoveRunner
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.change import EntityChange
@@ -24,6 +26,7 @@ from busbar.cluster.store_route import StoreRoute
 from busbar.model.api import EntityView, TransferReport
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
+from busbar.model.node_views import NodeView
 
 PEER = "peer"
 """The label of a socket that leads to the stores of another broker process, whose name follows."""
@@ -66,6 +69,7 @@ class BrokerNode:
         self._moves = MoveRunner(self._port, asyncio.get_running_loop(), clock, self._port.routes.sink_of)
         self._transfer_patience = 0
         self._clock = clock
+        self._since = clock()
         self._open_gateway = open_gateway
         self._gateway: ServingGateway | None = None
         self._gateway_name = ""
@@ -134,6 +138,22 @@ class BrokerNode:
 
     async def transfers(self) -> TransferReport:
         return await self._moves.transfers()
+
+    async def view(self) -> NodeView:
+        assert self.channel is not None
+        hosts = [*self.channel.hosts.values()]
+        return NodeView(
+            self._name,
+            machine=socket.gethostname(),
+            process=os.getpid(),
+            version=__version__,
+            since=self._since,
+            connections=self._gateway.connection_count if self._gateway is not None else 0,
+            catalogue_version=self._port.replica.version,
+            channels=self._port.peers,
+            stores=[host.name for host in hosts],
+            figures=[host.figures() for host in hosts],
+        )
 
     async def close_gateway(self) -> None:
         await self._moves.stop()

@@ -104,6 +104,11 @@ class ClusterBroker(EffectDispatcher):
             return NOT_LOADED
         return "" if any(store.is_available for store in self._stores.values()) else NO_STORE
 
+    @property
+    def peers(self) -> Sequence[str]:
+        """The names of the other broker processes that can be reached."""
+        return sorted(name for name, channel in self._peers.items() if channel.is_connected)
+
     def route_to(self, store: str) -> StoreRoute | None:
         return self._stores.get(store)
 

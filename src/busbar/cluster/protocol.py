@@ -20,6 +20,7 @@ from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.shared_quota import QuotaCounter
 from busbar.model.api import CatalogueApi, EntityView, StoreApi, TransferReport
 from busbar.model.commands import Command
+from busbar.model.node_views import NodeView
 
 NODE = ""
 """The target of calls for a process as a whole. Other targets are stores, by their names."""
@@ -83,6 +84,9 @@ class NodeApi(Protocol):
 
     async def transfers(self) -> TransferReport:
         """What is moved out of fragments of this process, and what is held."""
+
+    async def view(self) -> NodeView:
+        """What operators see of this process."""
 
     async def close_gateway(self) -> None: ...
 

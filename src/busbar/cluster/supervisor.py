@@ -25,6 +25,7 @@ import secrets
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
@@ -45,6 +46,7 @@ from busbar.cluster.remote_store import ENDED
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.store_moves import StoreMoves
 from busbar.model.api import TransferReport
+from busbar.model.node_views import NodeView
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
@@ -53,6 +55,8 @@ SETTLED_SECONDS = 10.0
 END_SECONDS = 5.0
 START_SECONDS = 30.0
 """The least time that a broker may take until its first answer: its program has to be loaded."""
+VIEW_SECONDS = 1.0
+"""For which operators wait for a broker that does not answer."""
 INTRODUCED_SECONDS = 0.5
 """A channel that was made within this time may still be on its way."""
 
@@ -292,6 +296,8 @@ class BrokerSupervisor:
         for broker in self._brokers:
             broker.on_start = self._started
             broker.on_exit = self._ended
+        self.takeovers: Counter[str] = Counter()
+        """By store, how often it was claimed because its owner had ended."""
         self._settings: dict[BrokerProcess, NodeSettings] = {}
         self._open: set[BrokerProcess] = set()
         """Those that have a gateway."""
@@ -333,6 +339,7 @@ class BrokerSupervisor:
             host = broker.hosts.pop(store)
             self._by_name[name].assign_store(host)
             host.start_restoring()
+            self.takeovers[store] += 1
             _log.warning("%s is claimed by %s, since %s has ended", store, name, broker.name)
         self._tell_all(lambda other: other.broker_ended(broker.name, gateway))
         if moved:
@@ -388,6 +395,18 @@ class BrokerSupervisor:
         found = [report for report in reports if isinstance(report, TransferReport)]
         moved = sum(report.moved for report in found)
         return TransferReport(moved, [view for report in found for view in report.transfers])
+
+    async def nodes(self) -> list[NodeView]:
+        """What all brokers show of themselves. One that does not answer soon has its name alone."""
+        return [*await asyncio.gather(*[self._view(broker) for broker in self._brokers])]
+
+    async def _view(self, broker: BrokerProcess) -> NodeView:
+        if broker not in self._open or broker.channel is None:
+            return NodeView(broker.name, "starting")
+        with contextlib.suppress(ChannelClosed, TimeoutError):
+            async with asyncio.timeout(VIEW_SECONDS):
+                return await protocol.NODES.remote(broker.channel).view()
+        return NodeView(broker.name, "silent")
 
     def accept_delay(self) -> float:
         """0 if one more client can be handed over now, else the seconds to wait."""

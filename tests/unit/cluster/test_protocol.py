@@ -34,6 +34,7 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import ServerBusy
 from busbar.model.limits import Limits
+from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
 from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
@@ -43,6 +44,9 @@ VIEW = EntityView("Orders", QueueDescription(lock_duration=7_000), (3,), 1, 2, (
 RULE = ("blue", RuleDescription(SqlFilter("colour = 'blue'")))
 TAP = TapDescription("tap", owner="me")
 TRANSFERS = TransferReport(7, [])
+NODE_VIEW = NodeView(
+    "broker-0", since=5, channels=["broker-1"], stores=["store-0"], figures=[StoreFigures("store-0", 3)]
+)
 STORE = StoreView("store-0", "sqlite:store-0", "open", 5, fragments=2)
 ROWS = {"entity/orders": b"v1={}", "emptying/7": None}
 SETTINGS = {7: QueueDescription(lock_duration=21_000).fragment_settings()}
@@ -72,6 +76,7 @@ CONTROLLER: list[Case] = [
     ("namespace", (), NamespaceProperties("busbar", Tier.PREMIUM, 1, 2)),
     ("fragments", ("orders",), list[FragmentView]()),
     ("stores", (), [STORE]),
+    ("nodes", (), [NODE_VIEW]),
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
     ("move_store", ("store-0", "broker-1"), STORE),
@@ -127,6 +132,7 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("broker_ended", ("broker-1", "broker-1.1"), None),
             ("stores_moved", ({"store-1": "broker-0"},), None),
             ("close_gateway", (), None),
+            ("view", (), NODE_VIEW),
             ("transfers", (), TRANSFERS),
         ],
     ),

@@ -5,6 +5,7 @@ POST  /$busbar/stores/{name}/{change}   offline, online, reset or forced-reset; 
 POST  /$busbar/stores/{name}/move/{broker}   to that broker, or to `any`; answers with the new state
 GET   /$busbar/fragments/{entity}       the fragments of an entity
 GET   /$busbar/duplicates/{entity}      what its duplicate detection dropped (duplicates.py)
+GET   /$busbar/nodes                    the processes of the namespace
 GET   /$busbar/transfers                what is forwarded now, and what is held
 """
 
@@ -20,6 +21,7 @@ from busbar.gateway.http.requests import check_method
 from busbar.gateway.services import GatewayServices
 from busbar.model.api import FragmentView, StoreView, TransferView
 from busbar.model.errors import EntityNotFound
+from busbar.model.node_views import NodeView
 from busbar.model.sas import MANAGE
 
 PREFIX = "$busbar/"
@@ -41,6 +43,9 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
     if kind == "stores" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
         return web.json_response([_json(view) for view in await services.broker.stores()])
+    if kind == "nodes" and not rest:
+        check_method(request, ("GET",), f"'/{path}'")
+        return web.json_response([_json(view) for view in await services.broker.nodes()])
     if kind == "transfers" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
         report = await services.broker.transfers()
@@ -55,8 +60,18 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
     raise EntityNotFound(path)
 
 
-def _json(view: StoreView | FragmentView | TransferView) -> dict[str, object]:
-    return {_camel(key): value for key, value in asdict(view).items()}
+def _json(view: StoreView | FragmentView | TransferView | NodeView) -> dict[str, object]:
+    return _camel_keys(asdict(view))
+
+
+def _camel_keys(fields: dict[str, object]) -> dict[str, object]:
+    return {_camel(key): _camel_value(value) for key, value in fields.items()}
+
+
+def _camel_value(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_camel_keys(one) if isinstance(one, dict) else one for one in value]
+    return value
 
 
 def _camel(name: str) -> str:
