@@ -42,6 +42,8 @@ QUEUES: dict[str, Properties] = {
 class StrictLoad:
     """Clients for which every error is a fault: nothing is repeated."""
 
+    receive_seconds = 0.3
+
     def __init__(self, server: Busbar) -> None:
         self._server = server
         self._threads: list[threading.Thread] = []
@@ -88,9 +90,9 @@ class StrictLoad:
                     return
 
     def receive(self, name: str, client: ServiceBusClient) -> None:
-        with client.get_queue_receiver("p", max_wait_time=2) as receiver:
+        with client.get_queue_receiver("p") as receiver:
             while not self.stop.is_set() or self.left():
-                for message in receiver.receive_messages(20, max_wait_time=0.3):
+                for message in receiver.receive_messages(20, max_wait_time=self.receive_seconds):
                     receiver.complete_message(message)
                     self.completed.append(str(message))
 

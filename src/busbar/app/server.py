@@ -341,6 +341,7 @@ async def _broker(
         port.report_transfers = processes.transfers
         port.inspect_remote = members.inspect
         port.move_remote = processes.moves.move
+        port.restart_remote = processes.rolling.start
         make_host = _remote_hosts(processes, places, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
     port.own_hosts = lambda: [host for host in stores.hosts if isinstance(host, LocalStoreHost)]
