@@ -32,6 +32,7 @@ from busbar.cluster.broker_node import BrokerNode
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.controller_connection import ControllerConnection, Emit
 from busbar.cluster.node_settings import NodeSettings
+from busbar.cluster.shared_quota import SharedQuota
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
 from busbar.rules.selection import RuleCompiler
@@ -40,7 +41,8 @@ from busbar.rules.selection import RuleCompiler
 async def _open_gateway(name: str, settings: NodeSettings, port: ClusterBroker) -> Gateway:
     tls = server_context(TlsFiles(Path(settings.certificate), Path(settings.certificate_key), None))
     authority = Authority(settings.rules, port.authorization_rules)
-    gateway = Gateway(port, authority, settings.limits, tls, name)
+    quota = SharedQuota(port, settings.limits, len(settings.brokers))
+    gateway = Gateway(port, authority, settings.limits, tls, name, quota)
     await gateway.start()
     return gateway
 

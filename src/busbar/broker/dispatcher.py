@@ -45,6 +45,13 @@ class CommandRouter(Protocol):
         """Hand commands to the hosts of their fragments; those whose fragment no host has are returned."""
 
 
+class HangingHost(Protocol):
+    """The host of a store of this process."""
+
+    @property
+    def hanging_for(self) -> float: ...
+
+
 class EffectDispatcher:
     """The fragments' half of a BrokerApi. Store hosts emit effects with `dispatch`."""
 
@@ -57,6 +64,11 @@ class EffectDispatcher:
         self._last_origin = BROKER_ORIGIN
         self.served: set[int] = set()
         """Origins that stand for connections of other processes."""
+        self.own_hosts: Callable[[], Iterable[HangingHost]] = tuple
+        """The hosts of the stores that this process has."""
+
+    def hanging_for(self) -> float:
+        return min((host.hanging_for for host in self.own_hosts()), default=0.0)
 
     def connect(self, sink: EffectSink, failed: Callable[[], None] | None = None) -> int:
         self._last_origin += 1

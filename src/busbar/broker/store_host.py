@@ -337,6 +337,11 @@ class LocalStoreHost:
     def epoch(self) -> int:
         return self._lifecycle.epoch
 
+    @property
+    def hanging_for(self) -> float:
+        """For how many seconds the thread of the store has been given up; 0 while it answers."""
+        return self._loop.time() - self._thread.hung_at if self._thread.hangs else 0.0
+
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
         self.commit_loop.stop_timers()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher
 from busbar.broker.host_api import StoreHost
 from busbar.broker.inspection import FragmentCounts, FragmentInquiry
+from busbar.broker.refusals import NO_STORE, NOT_LOADED
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.api import (
@@ -83,6 +84,11 @@ class LocalBroker(EffectDispatcher):
     async def decided_entity(self, path: str) -> EntityView:
         """Find an entity as `entity` does, after the change of it that is under way, if there is one."""
         return await self._catalogue.find_decided(path)
+
+    def reason_not_to_serve(self) -> str:
+        if self._stores is None or self._known is None:
+            return NOT_LOADED
+        return "" if any(host.is_open for host in self._stores.hosts) else NO_STORE
 
     async def changes_decided(self) -> None:
         """Wait for the change that is under way, if there is one."""

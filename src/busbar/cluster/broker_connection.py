@@ -10,6 +10,7 @@ from busbar.cluster import protocol
 from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, effects_codec
+from busbar.cluster.connection_counter import CountedGateway
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.api import EntityView, RuntimeProperties
 
@@ -21,13 +22,14 @@ class BrokerConnection(Channel):
         ended: Callable[[], None],
         broker: LocalBroker | None = None,
         introduce: Callable[[str], None] = lambda broker: None,
+        quota: CountedGateway | None = None,
     ) -> None:
         """`broker` answers the gateway of the broker process. `introduce` is called with the name of another broker process
-        to which this one has no channel."""
+        to which this one has no channel. `quota` counts the connections of the gateway."""
         super().__init__()
         self._hosts = hosts
         self._ended = ended
-        self._services = ControllerServices(self, broker, introduce)
+        self._services = ControllerServices(self, broker, introduce, quota)
 
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
         host = self.host(frame.store)
@@ -55,9 +57,17 @@ class ControllerServices:
     """A protocol.ControllerApi for one broker process. The broker API answers every method that is not defined here."""
 
     def __init__(
-        self, connection: BrokerConnection, broker: LocalBroker | None, introduce: Callable[[str], None]
+        self,
+        connection: BrokerConnection,
+        broker: LocalBroker | None,
+        introduce: Callable[[str], None],
+        quota: CountedGateway | None,
     ) -> None:
         self.introduce = introduce
+        if quota is not None:
+            self.take_connections = quota.take_connections
+            self.return_connections = quota.return_connections
+            self.report_connections = quota.report_connections
         self._connection = connection
         self._known = broker
 

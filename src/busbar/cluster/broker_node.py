@@ -59,6 +59,7 @@ class BrokerNode:
         """The channel to the controller; set before its first frame."""
         self._name = name
         self._port = ClusterBroker()
+        self._port.own_hosts = lambda: self.channel.hosts.values() if self.channel is not None else ()
         self._moves = MoveRunner(self._port, asyncio.get_running_loop(), clock, self._port.routes.sink_of)
         self._transfer_patience = 0
         self._clock = clock

@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher, FragmentRoutes
+from busbar.broker.refusals import NO_STORE, NOT_LOADED
 from busbar.catalogue.change import EntityChange
 from busbar.catalogue.replica import CatalogueReplica
 from busbar.cluster import protocol
@@ -95,6 +96,11 @@ class ClusterBroker(EffectDispatcher):
         self._introduced[broker].set()
         self._peer_watch.is_there(broker)
         return channel
+
+    def reason_not_to_serve(self) -> str:
+        if not self.replica.is_loaded:
+            return NOT_LOADED
+        return "" if any(store.is_available for store in self._stores.values()) else NO_STORE
 
     def route_to(self, store: str) -> StoreRoute | None:
         return self._stores.get(store)

@@ -17,6 +17,7 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.codec_table import Int
 from busbar.cluster.failures import Failure
 from busbar.cluster.node_settings import NodeSettings
+from busbar.cluster.shared_quota import QuotaCounter
 from busbar.model.api import CatalogueApi, EntityView, StoreApi, TransferReport
 
 NODE = ""
@@ -81,7 +82,7 @@ class NodeApi(Protocol):
     async def close_gateway(self) -> None: ...
 
 
-class ControllerApi(CatalogueApi, StoreApi, Protocol):
+class ControllerApi(CatalogueApi, StoreApi, QuotaCounter, Protocol):
     """The controller, as a broker process calls it: the broker API of its gateway, and what concerns its stores."""
 
     async def changes_decided(self) -> None:

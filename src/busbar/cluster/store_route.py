@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from busbar.broker.host_api import StoreState
 from busbar.cluster import protocol
 from busbar.cluster.peer_server import holder_name
 from busbar.cluster.remote_store import RemoteStore
@@ -52,6 +53,13 @@ class StoreRoute(RemoteStore):
     def epoch(self) -> int:
         """The epoch of the store if this process owns it, else 0."""
         return self._own.epoch if self._own is not None else 0
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the store is open, and can be reached from here."""
+        return not self.detached and (
+            self._own.is_open if self._own is not None else self.state is StoreState.OPEN
+        )
 
     def use_own(self, own: OwnedSink, broker: str, gateway: str) -> None:
         """Use the host of the store, which this process owns or claims now. `broker` is the name of this process, and

@@ -36,6 +36,7 @@ from busbar.cluster.broker_node import PEER, SERVED
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import ChannelClosed
 from busbar.cluster.claims import StoreClaims
+from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
 from busbar.cluster.fd_passing import CLIENT, FdSender
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
@@ -62,6 +63,7 @@ class BrokerProcess:
         directory: Path,
         lock: int,
         members: CataloguePublisher,
+        counter: ConnectionCounter,
         patience: float,
         store_timeout: float,
         inline_messages: int,
@@ -86,6 +88,7 @@ class BrokerProcess:
         self._directory = directory
         self._lock = lock
         self._members = members
+        self._counter = counter
         self._patience = patience
         self._store_patience = store_timeout
         self._inline_messages = inline_messages
@@ -104,9 +107,14 @@ class BrokerProcess:
         loop = asyncio.get_running_loop()
         self._started = loop.time()
         self.gateway = f"{self.name}.{secrets.token_hex(8)}"
+        self._counter.report(self.gateway, {})
         self.fd_socket = FdSender(our_fd_socket)
         channel = BrokerConnection(
-            self.hosts, self._lost, self._members.broker, lambda other: self.misses(self, other)
+            self.hosts,
+            self._lost,
+            self._members.broker,
+            lambda other: self.misses(self, other),
+            CountedGateway(self._counter, self.gateway),
         )
         await loop.create_unix_connection(lambda: channel, sock=ours)
         self.channel = channel
@@ -255,13 +263,22 @@ class BrokerSupervisor:
         directory: Path,
         lock: int,
         members: CataloguePublisher,
+        counter: ConnectionCounter,
         patience: float,
         store_timeout: float,
         inline_messages: int,
     ) -> None:
+        self._counter = counter
         self._brokers = [
             BrokerProcess(
-                f"broker-{number}", directory, lock, members, patience, store_timeout, inline_messages
+                f"broker-{number}",
+                directory,
+                lock,
+                members,
+                counter,
+                patience,
+                store_timeout,
+                inline_messages,
             )
             for number in range(count)
         ]
@@ -301,6 +318,7 @@ class BrokerSupervisor:
         """Let other brokers claim the stores of one that has ended, and report its end and the new owners to all."""
         moved = self._claims.end(broker.name)
         gateway, broker.gateway = broker.gateway, ""
+        self._counter.ended(gateway)
         for store, name in moved.items():
             host = broker.hosts.pop(store)
             self._by_name[name].assign_store(host)
@@ -349,7 +367,6 @@ class BrokerSupervisor:
         return 0.0 if any(self._takes(broker) for broker in self._ready) else 0.05
 
     def dispatch(self, client: socket.socket) -> None:
-        # In their order: of several with equally many the first, which may have a larger share of the limits.
         takers = [
             broker.fd_socket for broker in self._brokers if broker in self._ready and self._takes(broker)
         ]

@@ -172,6 +172,20 @@ class TransferReport:
     """All that are under way or held, each source fragment and target fragment once."""
 
 
+class ConnectionQuota(Protocol):
+    """How many AMQP connections there may be: of the namespace (the subject is empty), and with links to one entity (the
+    subject is its key)."""
+
+    def take(self, subject: str) -> bool:
+        """Count one more connection, if that can be decided at once. If not, `request` decides."""
+
+    async def request(self, subject: str) -> bool:
+        """Count one more connection, or return False: there is no room. If the call is cancelled, nothing is counted."""
+
+    def release(self, subject: str) -> None:
+        """Stop counting a connection."""
+
+
 class FragmentApi(Protocol):
     """Takes the commands of a gateway and returns their effects."""
 
@@ -268,5 +282,16 @@ class StoreApi(Protocol):
         its new state. Raises ArgumentError, InvalidOperation."""
 
 
-class BrokerApi(FragmentApi, CatalogueApi, StoreApi, Protocol):
+class ProcessApi(Protocol):
+    """The process that the gateway is in, for the probes of supervisors."""
+
+    def reason_not_to_serve(self) -> str:
+        """Why this process cannot serve clients now. Empty: entities are loaded, and it can reach an open store."""
+
+    def hanging_for(self) -> float:
+        """For how many seconds no store of this process has had a thread that answers. 0: one answers, or it has no
+        stores."""
+
+
+class BrokerApi(FragmentApi, CatalogueApi, StoreApi, ProcessApi, Protocol):
     """Everything that a gateway can request."""

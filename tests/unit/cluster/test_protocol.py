@@ -79,6 +79,9 @@ CONTROLLER: list[Case] = [
     ("introduce", ("broker-1",), None),
     ("admit_store", ("store-0", True), None),
     ("store_fenced", ("store-0",), None),
+    ("take_connections", ("orders", 16), 3),
+    ("return_connections", ("orders", 2), None),
+    ("report_connections", ({"": 7, "orders": 2},), None),
 ]
 HOSTED: list[Case] = [
     *[(name, (), None) for name in ("open", "create", "start_reopening", "stop_timers", "close")],

@@ -179,6 +179,15 @@ def test_a_store_that_is_made_again_leaves_the_old_one_under_another_name() -> N
 # The journal
 
 
+def test_the_statement_of_a_commit_is_prepared_once() -> None:
+    store = opened(shared_database().url(schema()))
+    for n in range(1, 4):
+        put(store, 1, ACTIVE, record(n))
+    plans = "SELECT generic_plans FROM pg_prepared_statements WHERE statement LIKE 'WITH fence%'"
+    assert [count for (count,) in store._connection.fetch(plans)] == [3]
+    store.close()
+
+
 def test_the_journal_is_cut_behind_a_snapshot_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "SNAPSHOT_COMMITS", 10)
     monkeypatch.setattr(journal, "TRIM", 4)
