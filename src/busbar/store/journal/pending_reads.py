@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from heapq import merge
 
 from busbar.fragment.reads import (
@@ -78,7 +78,7 @@ def _left_of_page(net: FragmentNet, index: ReadIndex, read: ReadPage) -> tuple[l
     start, size = read.start, 0
     if start > net.last_before:
         return rows, _MAX_NUMBER
-    gone = net.deleted.get(read.lane, frozenset())
+    gone: Set[int] = net.deleted.get(read.lane, set())
     for _ in range(LOOKS):
         page = ReadPage(read.lane, start, read.limit, read.max_bytes)
         index(net.fragment, [page])
@@ -96,7 +96,7 @@ def _left_of_page(net: FragmentNet, index: ReadIndex, read: ReadPage) -> tuple[l
 def _by_number(net: FragmentNet, index: ReadIndex, read: ReadByNumber) -> bool:
     if read.lane in net.lanes_changed:
         return False
-    gone = net.deleted.get(read.lane, frozenset())
+    gone: Set[int] = net.deleted.get(read.lane, set())
     records: list[Record] = []
     others: list[int] = []
     for n in set(read.numbers):
@@ -195,7 +195,7 @@ def _tap_page(net: FragmentNet, index: ReadIndex, read: ReadTapPage) -> bool:
 def _kept(net: FragmentNet, index: ReadIndex, read: ReadKept) -> bool:
     if read.lane != KEPT or KEPT in net.lanes_changed:
         return False
-    gone = net.deleted.get(KEPT, frozenset())
+    gone: Set[int] = net.deleted.get(KEPT, set())
     first = ReadKept(KEPT, min(read.upto, net.last_before), read.limit)
     index(net.fragment, [first])
     rows = [row for row in first.rows if row[0] not in gone and row[0] not in net.puts]
