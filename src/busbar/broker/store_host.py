@@ -23,6 +23,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from busbar.broker.commit_loop import CommitLoop
+from busbar.broker.commit_times import CommitTimes
 from busbar.broker.fragment_loading import (
     DurableState,
     build_machine,
@@ -31,11 +32,13 @@ from busbar.broker.fragment_loading import (
     save_locks,
     slices,
 )
+from busbar.broker.hand_over import keep_sessions, locks_to_keep, take_back
 from busbar.broker.host_api import Admit, Rows, StoreState
 from busbar.broker.inline_commits import InlineCommits
 from busbar.broker.job import Job
 from busbar.broker.refusals import (
     STORE_FAILED,
+    STORE_FENCED,
     STORE_FULL,
     STORE_UNAVAILABLE,
     StoreHung,
@@ -58,10 +61,11 @@ from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
 from busbar.model.hold_commands import ReleaseHolds
+from busbar.model.node_views import StoreFigures
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import Store, StoreError, StoreFull
-from busbar.store.location import StoreLocation, StoreLoss
+from busbar.store.location import StoreCounters, StoreLocation, StoreLoss
 
 DROP_SLICE = 1_000
 LONGEST_SLEEP = 1_000
@@ -129,7 +133,13 @@ class LocalStoreHost:
         self._admitting: asyncio.Task[None] | None = None
         self._retired: dict[int, Slot] = {}
         """Deleted fragments whose messages are not deleted yet."""
+        self._settled: asyncio.Future[None] | None = None
+        """While the store is handed over: done when all that was applied is durable, or the store has failed."""
         self._turn_due = False
+        self._commit_times = CommitTimes()
+        self._commit: tuple[float, int] | None = None
+        """When the commit under way began, and how many messages it changes."""
+        self._fenced_count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
 
@@ -188,8 +198,41 @@ class LocalStoreHost:
             if not await self._thread.stop():
                 _log.error("store %s is left as it is, as after a crash: its disk does not answer", self.name)
 
+    async def hand_over(self, gateway: str) -> list[Command]:
+        """Release the store for another owner. Returns the commands by which clients go on there (hand_over.py). `gateway`
+        is the name of this process's gateway. The host takes no commands after that, and is to be closed. Raises ServerBusy
+        if the store stays here."""
+        if not self._lifecycle.begin_hand_over():
+            raise ServerBusy(f"The store '{self.name}' cannot be handed over now. Retry later.")
+        self._settled = self._loop.create_future()
+        try:
+            keep_sessions(self.commit_loop, gateway, self.clock())
+            self._proceed()
+            await self._settled
+            await self._release()
+        except StoreError as error:
+            self._lifecycle.fail(error, self._monotonic())
+            raise ServerBusy(self._lifecycle.unavailable_text) from error
+        except Exception:
+            self._lifecycle.stay(self._monotonic(), self.clock())
+            raise
+        finally:
+            self._settled = None
+            self._proceed()
+        self.shown = None
+        commands = take_back(self.commit_loop)
+        self._lifecycle.stop(ServerBusy(STORE_FENCED))
+        return commands
+
+    def _look_whether_settled(self, settled: asyncio.Future[None]) -> None:
+        if not settled.done():
+            if self.state is not StoreState.MOVING:
+                settled.set_exception(ServerBusy(self._lifecycle.unavailable_text))
+            elif self.commit_loop.is_settled:
+                settled.set_result(None)
+
     async def _release(self) -> None:
-        for fragment, held in self._lifecycle.locks_to_keep().items():
+        for fragment, held in locks_to_keep(self.commit_loop).items():
             if held:
                 await self._on_store(partial(save_locks, fragment=fragment, held=held))
         await self._on_store(lambda store: store.release(), LONG)
@@ -342,6 +385,24 @@ class LocalStoreHost:
         """For how many seconds the thread of the store has been given up; 0 while it answers."""
         return self._loop.time() - self._thread.hung_at if self._thread.hangs else 0.0
 
+    def figures(self) -> StoreFigures:
+        """How the store works, for operators."""
+        times = self._commit_times
+        counters = self.place.counters() if self.place is not None else StoreCounters()
+        return StoreFigures(
+            self.name,
+            self.epoch,
+            times.count,
+            times.quantile(0.5),
+            times.quantile(0.99),
+            times.group,
+            fenced=self._fenced_count,
+            reclaims=counters.reclaims,
+            made=counters.made,
+            repeated=counters.repeated,
+            lost=counters.lost,
+        )
+
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
         self.commit_loop.stop_timers()
@@ -390,6 +451,8 @@ class LocalStoreHost:
         if not self._turn_due and lifecycle.has_turn:
             self._turn_due = True
             self._loop.call_soon(self._scheduled_turn)
+        if self._settled is not None:
+            self._look_whether_settled(self._settled)
         wake_at = self.commit_loop.wake_at, lifecycle.wake_at
         if self._timer is None or wake_at != self._timer_for:
             self._set_timer(*wake_at)
@@ -412,6 +475,8 @@ class LocalStoreHost:
 
     def _run(self, job: Job, *, is_last: bool) -> bool:
         """Give a job to the thread, or do it (rule 4). True if it is done."""
+        if job.batches:
+            self._commit = (perf_counter(), sum([changes.weight for changes in job.batches]))
         work = partial(self._access.commit, job)
         if not self._inline.is_small(job):
             self._thread.post(work, self._job_returned)
@@ -448,7 +513,10 @@ class LocalStoreHost:
         self._turn()
 
     def _job_ended(self, error: BaseException | None) -> None:
+        begun, self._commit = self._commit, None
         if error is None:
+            if begun is not None:
+                self._commit_times.add(perf_counter() - begun[0], begun[1])
             self._lifecycle.job_done(self._monotonic())
         else:
             self._inline.pause(self._monotonic())
@@ -492,6 +560,7 @@ class LocalStoreHost:
         self.state, self.reason, self.loss = now.state, now.reason, now.loss
         if self.shown is not None:
             self.shown()
+        self._fenced_count += is_fenced
         if is_fenced and self._fenced is not None:
             self._loop.call_soon(self._fenced)
 

@@ -29,7 +29,9 @@ class PostgresqlLocation:
 
     @property
     def place(self) -> StoreLocation:
-        return StoreLocation(self._address.shown, self.make, self.size, self.beat, self.status)
+        return StoreLocation(
+            self._address.shown, self.make, self.size, self.beat, self.status, lambda: self._known.counters
+        )
 
     def open(self) -> Store:
         self._store = PostgresqlStore(self._address, self._known, self._identity, creates=False)
