@@ -21,7 +21,7 @@ from busbar.cli.main import run
 from busbar.client import MessagingFactory, OutgoingMessage, Received, encode
 from busbar.model.partitioning import index_of_key
 from harness.postgresql import PostgresqlServer, own_database
-from harness.serving import Busbar, config_text
+from harness.serving import Busbar, ServerDied, config_text
 
 QUEUES = {
     "q": {},
@@ -112,6 +112,41 @@ def test_a_lost_catalogue_is_made_again_from_stores_in_databases(namespace: Name
     assert "catalogue.db has 4 entities, from store-0, store-1, store-2." in out.getvalue()
     namespace.server.start()
     assert sorted(bodies(namespace, "p", 20)) == sorted(f"kept {n}" for n in range(20))
+
+
+@pytest.mark.req("P26")
+def test_the_catalogue_can_be_in_a_database(tmp_path: Path) -> None:
+    """Entities outlive the data directory's files, changes are made there, and a second namespace is kept away."""
+    with own_database() as database:
+        stores = ("--stores", database.url("one"), database.url("two"))
+        catalogue = ("--catalogue", database.url("names"))
+        queues = config_text({"p": {"EnablePartitioning": True}})
+        server = Busbar(tmp_path / "data", queues, arguments=(*stores, *catalogue)).start()
+        with (
+            ServiceBusClient.from_connection_string(server.connection_string) as client,
+            client.get_queue_sender("p") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("kept"))
+        server.kill()
+        assert not (server.data / "catalogue.db").exists()
+        again = Busbar(server.data, arguments=()).start()  # the address is known
+        try:
+            with (
+                ServiceBusClient.from_connection_string(again.connection_string) as client,
+                client.get_queue_receiver("p", max_wait_time=20) as receiver,
+            ):
+                message = next(iter(receiver))
+                receiver.complete_message(message)
+            assert str(message) == "kept"
+            other = Busbar(tmp_path / "other", arguments=catalogue)
+            with pytest.raises(ServerDied, match="is in use by"):
+                other.start()
+        finally:
+            assert again.stop() == 0
+        assert run(["catalogue", "rebuild", "--data", str(server.data)]) == 4
+        assert run(["catalogue", "rebuild", "--data", str(server.data), "--force"]) == 0
+        once_more = Busbar(server.data).start()
+        assert once_more.stop() == 0
 
 
 def test_messages_survive_a_kill_of_the_broker(namespace: Namespace) -> None:

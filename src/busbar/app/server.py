@@ -64,8 +64,8 @@ from busbar.model.limits import Limits
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
 from busbar.rules.selection import RuleCompiler
+from busbar.store.catalogue_contract import CatalogueLocation
 from busbar.store.contract import StoreError
-from busbar.store.sqlite.catalogue import catalogue_in
 
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
 DEV_KEY = "SAS_KEY_VALUE"  # the emulator's well-known key, which is no secret
@@ -104,6 +104,8 @@ class ServeConfig:
     """At least these; those that are there are all used."""
     brokers: int = 1
     """More than one: so many processes of their own have the stores."""
+    catalogue: str = ""
+    """The address of the database with the catalogue; empty: the one that was named last, else the data directory."""
 
     def __post_init__(self) -> None:
         if self.dev and not is_loopback(self.host):
@@ -156,7 +158,9 @@ async def serve(
         _announce_ready(config, ports, key, tls, announce)
         await stop.wait()
     if broker.fenced:
-        raise ServeError(f"Another process took over the store in {directory.path}; this one has stopped.")
+        raise ServeError(
+            f"Another process took over a store or the catalogue of {directory.path}; this one has stopped."
+        )
 
 
 def _tune_collector() -> None:
@@ -336,14 +340,16 @@ async def _broker(
     else:
         port.report_transfers = processes.transfers
         port.inspect_remote = members.inspect
+        port.move_remote = processes.moves.move
         make_host = _remote_hosts(processes, places, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
     port.own_hosts = lambda: [host for host in stores.hosts if isinstance(host, LocalStoreHost)]
-    home = _home(directory, namespace.limits, fenced)
+    home = _home(places.catalogue(config.catalogue), namespace.limits, fenced)
     catalogue = Catalogue(stores, home, namespace.limits, namespace.tier, namespace.name)
     port.serve(stores, catalogue)
     if processes is not None:
         stores.carrier = members
+        processes.unchanged = catalogue.unchanged
     broker = _Broker(port, catalogue, stores, processes)
     port.report_nodes = lambda: _nodes(broker)
     try:
@@ -371,10 +377,9 @@ async def _broker(
             await processes.stop()
 
 
-def _home(directory: DataDirectory, limits: Limits, fenced: Callable[[], None]) -> CatalogueHome:
+def _home(place: CatalogueLocation, limits: Limits, fenced: Callable[[], None]) -> CatalogueHome:
     """The home of the catalogue, which is opened with the stores."""
-    loop = asyncio.get_running_loop()
-    return CatalogueHome(catalogue_in(directory.path), loop, limits.store_timeout / 1000, fenced)
+    return CatalogueHome(place, asyncio.get_running_loop(), limits.store_timeout / 1000, fenced)
 
 
 def _supervisor(
@@ -389,6 +394,8 @@ def _supervisor(
         ConnectionCounter(limits),
         limits.broker_ping_timeout / 1000,
         limits.store_timeout / 1000,
+        limits.balance_delay / 1000,
+        limits.inline_commit_messages,
     )
 
 
@@ -431,6 +438,7 @@ def _local_hosts(
             place.place,
             limits.store_timeout / 1000,
             rules,
+            inline_messages=limits.inline_commit_messages,
         )
 
         def shown() -> None:
@@ -447,7 +455,7 @@ def _namespace(config: ServeConfig, directory: DataDirectory) -> NamespaceConfig
     """The file that was given; else the sample for a new directory; else nothing beyond what the directory has."""
     if config.config is not None:
         return read_config(config.config)
-    if directory.is_new:
+    if directory.is_new and not config.catalogue:
         sample = resources.files("busbar.app").joinpath("sample", "Config.json")
         return parse_config(sample.read_text("utf-8"), "the sample configuration")
     return parse_config("{}", "no configuration")

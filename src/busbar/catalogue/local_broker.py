@@ -31,7 +31,7 @@ from busbar.model.api import (
 from busbar.model.commands import Command, Inspect, Peek
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
-from busbar.model.errors import BusbarError, EntityNotFound
+from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation
 from busbar.model.message import (
     ACTIVE,
     DEAD,
@@ -61,6 +61,8 @@ class LocalBroker(EffectDispatcher):
         self._inquiry = FragmentInquiry()
         self.inspect_remote: Callable[[Mapping[StoreHost, Sequence[int]]], Awaitable[Counts]] | None = None
         """Asks broker processes what fragments of their stores hold, with one request to each."""
+        self.move_remote: Callable[[str, str], Awaitable[None]] | None = None
+        """Moves a store to another broker process."""
         self.report_transfers: Callable[[], Awaitable[TransferReport]] | None = None
         """Asks the mover of this process, or those of all broker processes."""
         self.report_nodes: Callable[[], Awaitable[Sequence[NodeView]]] | None = None
@@ -292,6 +294,13 @@ class LocalBroker(EffectDispatcher):
     async def change_store(self, name: str, to: str) -> StoreView:
         assert self._stores is not None
         return await self._stores.change(name, to)
+
+    async def move_store(self, name: str, broker: str) -> StoreView:
+        assert self._stores is not None
+        if self.move_remote is None:
+            raise InvalidOperation("There is one broker, which has all stores; `--brokers` starts several.")
+        await self.move_remote(name, broker)
+        return await self._stores.view(name)
 
     def _ask(
         self, fragments: Sequence[int], question: Callable[[int, int, int], Command]

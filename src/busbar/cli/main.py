@@ -94,6 +94,15 @@ Stores = Annotated[
         show_default="4",
     ),
 ]
+CatalogueUrl = Annotated[
+    str,
+    typer.Option(
+        "--catalogue",
+        metavar="URL",
+        help="The PostgreSQL database with the catalogue of entities, if it is not in DIR.",
+        show_default=False,
+    ),
+]
 MoreStores = Annotated[list[str] | None, typer.Argument(metavar="URL", hidden=True)]
 Brokers = Annotated[
     int,
@@ -120,6 +129,7 @@ def serve(
     stores: Stores = None,
     more_stores: MoreStores = None,
     brokers: Brokers = 1,
+    catalogue: CatalogueUrl = "",
     dev: Dev = False,
 ) -> None:
     """Serve a namespace until Ctrl-C. The line that starts with "ready " has the connection string."""
@@ -142,6 +152,7 @@ def serve(
                 tls_key=tls_key,
                 stores=parse_stores([*(stores or ()), *(more_stores or ())]),
                 brokers=brokers,
+                catalogue=catalogue,
             )
         )
     )

@@ -1,4 +1,4 @@
-"""`busbar stores [list|offline|online|reset|restore]`: the messaging stores of a namespace; and the fragments of a queue."""
+"""`busbar stores [list|offline|online|move|reset|restore]`: the stores of a namespace; and the fragments of a queue."""
 
 from __future__ import annotations
 
@@ -52,6 +52,21 @@ def offline(*, name: Name, output: Output = OutputFormat.TABLE, where: Connectio
 def online(*, name: Name, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
     """Open a store that is unavailable, now."""
     _change(name, "online", output, where)
+
+
+@command(stores_commands, examples=("busbar stores move store-2 broker-1", "busbar stores move store-2 any"))
+def move(
+    *,
+    name: Name,
+    broker: Annotated[str, typer.Argument(metavar="BROKER", show_default=False)],
+    output: Output = OutputFormat.TABLE,
+    where: ConnectionOptions,
+) -> None:
+    """Hand a store over to another broker of `--brokers N`. Clients notice a short pause.
+
+    The store stays with that broker until the next start; `any` ends that.
+    """
+    _change(name, f"move/{broker}", output, where)
 
 
 @command(

@@ -12,16 +12,19 @@ from typing import Any, Protocol
 
 from busbar import __version__
 from busbar.broker.move_runner import MoveRunner
+from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.change import EntityChange
 from busbar.cluster.channel import Channel
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.codec import WireError
 from busbar.cluster.controller_connection import ControllerConnection
 from busbar.cluster.fd_passing import CLIENT, FdReceiver
+from busbar.cluster.hand_over import hand_over
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer, PeerServers
 from busbar.cluster.store_route import StoreRoute
 from busbar.model.api import EntityView, TransferReport
+from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.node_views import NodeView
 
@@ -124,6 +127,14 @@ class BrokerNode:
                 route.use_own(self.channel.hosts[store], broker, self._gateway_name)
             else:
                 self._port.store_moved(store, broker)
+
+    async def hand_over(self, host: LocalStoreHost) -> list[Command]:
+        """Release a store of this process for another one, and let all clients go on there. Returns the commands of the
+        controller that were not applied. Raises ServerBusy if the store stays."""
+        route = self._port.route_to(host.name)
+        asked = await hand_over(host, route, self._served, self._gateway_name)
+        self._moves.on_store_left(route)
+        return asked
 
     async def transfers(self) -> TransferReport:
         return await self._moves.transfers()

@@ -76,6 +76,8 @@ class ClusterBroker(EffectDispatcher):
         self._stores = {store.name: store for store in stores}
         for store in self._stores.values():
             store.serves = self.served.__contains__
+            store.is_connected = lambda origin: origin == BROKER_ORIGIN or origin in self._sinks
+            store.on_left = self._attach_stores
         for broker in sorted(others):
             self._peer_watch.is_missing(broker)
 
@@ -114,7 +116,7 @@ class ClusterBroker(EffectDispatcher):
         """Note that another broker process owns a store from now on."""
         route = self._stores.get(store)
         if route is not None:
-            route.broker = broker
+            route.owner_changed(broker)
             self._attach_stores()
 
     def _attach_stores(self) -> None:

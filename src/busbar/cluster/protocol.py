@@ -19,6 +19,7 @@ from busbar.cluster.failures import Failure
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.shared_quota import QuotaCounter
 from busbar.model.api import CatalogueApi, EntityView, StoreApi, TransferReport
+from busbar.model.commands import Command
 from busbar.model.node_views import NodeView
 
 NODE = ""
@@ -36,6 +37,10 @@ class HostedStore(StoreHost, Protocol):
     def set_gateways(self, gateways: Sequence[str]) -> None:
         """Note which gateways live. Session locks of fragments that are loaded are those of their clients; all others have
         ended."""
+
+    async def hand_over(self) -> list[Command]:
+        """Release the store, so that another broker process can claim it. Returns the commands of the controller that were
+        not applied. Raises ServerBusy if the store stays."""
 
     async def last_uses(self, fragments: Sequence[int]) -> Sequence[int]:
         """When each of these fragments was last used."""
@@ -110,6 +115,10 @@ class PeerApi(Protocol):
 
     def origin_closed(self, origin: int) -> None:
         """A connection of the gateway has ended."""
+
+    async def leave_store(self, store: str) -> list[Command] | None:
+        """Note that no more commands for a store come, which goes to another broker process. Returns those by which the
+        gateway's clients go on there, when the gateway has got every effect of this process. None: the store stays."""
 
 
 # Commands and effects have frames of their own. What has a callback, or is answered from a replica, stays in its process.

@@ -7,8 +7,8 @@ Rules:
    handed over. A broker lives as long as its channel: however the controller ends, its brokers end with it. A broker whose
    channel to another one broke asks for another channel.
 3. A broker also holds the lock of the data directory, so that no other namespace is served from it while one is left.
-4. A broker that dies is started again after a short pause, which grows while it dies at once. It serves clients, and
-   claims stores when another broker ends.
+4. A broker that dies is started again after a short pause, which grows while it dies at once. It serves clients. It gets
+   stores when another broker ends, and when it has lived for a while others hand some over to it (store_moves.py).
 5. A broker that does not answer two pings in a row, each within half its patience, is killed, and rule 4 follows. It is
    pinged from its start on; until its first answer it may take longer.
 6. Every broker has a gateway. It gets clients when it has all entities and can reach all others; a client goes to the
@@ -27,10 +27,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
 
+from busbar.broker.host_api import StoreHost
 from busbar.cluster import protocol
 from busbar.cluster.broker_connection import BrokerConnection
 from busbar.cluster.broker_node import PEER, SERVED
@@ -42,6 +44,7 @@ from busbar.cluster.fd_passing import CLIENT, FdSender
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
 from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.cluster.store_moves import StoreMoves
 from busbar.model.api import TransferReport
 from busbar.model.node_views import NodeView
 
@@ -70,6 +73,7 @@ class BrokerProcess:
         counter: ConnectionCounter,
         patience: float,
         store_timeout: float,
+        inline_messages: int,
     ) -> None:
         """`lock` is the descriptor by which the data directory is held; both sorts of patience are in seconds."""
         self.name = name
@@ -94,6 +98,7 @@ class BrokerProcess:
         self._counter = counter
         self._patience = patience
         self._store_patience = store_timeout
+        self._inline_messages = inline_messages
         self._watching: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
@@ -138,6 +143,7 @@ class BrokerProcess:
                 str(channel),
                 str(fd_socket),
                 str(self._store_patience),
+                str(self._inline_messages),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -267,10 +273,22 @@ class BrokerSupervisor:
         counter: ConnectionCounter,
         patience: float,
         store_timeout: float,
+        settle: float,
+        inline_messages: int,
     ) -> None:
+        """`settle` is for how long stores are not moved after a broker has come or gone. All times are in seconds."""
         self._counter = counter
         self._brokers = [
-            BrokerProcess(f"broker-{number}", directory, lock, members, counter, patience, store_timeout)
+            BrokerProcess(
+                f"broker-{number}",
+                directory,
+                lock,
+                members,
+                counter,
+                patience,
+                store_timeout,
+                inline_messages,
+            )
             for number in range(count)
         ]
         self._claims = StoreClaims([broker.name for broker in self._brokers])
@@ -285,8 +303,13 @@ class BrokerSupervisor:
         """Those that have a gateway."""
         self._ready: set[BrokerProcess] = set()
         """Those that get clients."""
+        self.moves = StoreMoves(
+            self._claims, lambda: {broker.name for broker in self._ready}, self._hand_over, settle
+        )
         self._introduced: dict[tuple[str, str], float] = {}
         """When a channel was last made from one to another."""
+        self.unchanged: Callable[[StoreHost], AbstractAsyncContextManager[None]] = lambda host: nullcontext()
+        """Inside it no entity changes, since that store goes to another broker."""
 
     async def start(self) -> None:
         await asyncio.gather(*[broker.start() for broker in self._brokers])
@@ -318,12 +341,28 @@ class BrokerSupervisor:
             host.start_restoring()
             self.takeovers[store] += 1
             _log.warning("%s is claimed by %s, since %s has ended", store, name, broker.name)
-        for other in self._brokers:
-            if other.channel is not None and not other.channel.is_lost:
-                there = protocol.NODES.remote(other.channel)
-                there.broker_ended(broker.name, gateway)
-                if moved:
-                    there.stores_moved(moved)
+        self._tell_all(lambda other: other.broker_ended(broker.name, gateway))
+        if moved:
+            self._tell_all(lambda other: other.stores_moved(moved))
+
+    async def _hand_over(self, store: str, to: str) -> None:
+        """Hand a store over from the broker that has it to another one. Returns when it is open there, or it takes too long.
+        Raises ServerBusy if it stays, and ChannelClosed if the broker that had it has ended."""
+        here, there = self._by_name[self._claims.owners[store]], self._by_name[to]
+        host = here.hosts[store]
+        async with self.unchanged(host):
+            await host.hand_over()
+            self._claims.move(store, to)
+            del here.hosts[store]
+            there.assign_store(host)
+            host.start_restoring()
+            self._tell_all(lambda broker: broker.stores_moved({store: to}))
+            await host.until_open()
+
+    def _tell_all(self, tell: Callable[[protocol.NodeApi], None]) -> None:
+        for broker in self._brokers:
+            if broker.channel is not None and not broker.channel.is_lost:
+                tell(protocol.NODES.remote(broker.channel))
 
     # ---- gateways (rule 6) ----
 
@@ -343,6 +382,7 @@ class BrokerSupervisor:
         await asyncio.gather(*[self._connect_peers(broker) for broker in self._open])
 
     async def close_gateways(self) -> None:
+        await self.moves.stop()
         self._ready.clear()
         self._open.clear()  # no channels are made any more
         await asyncio.gather(*[broker.close_gateway() for broker in self._brokers])
@@ -401,6 +441,7 @@ class BrokerSupervisor:
             self._open.add(broker)
             await self._connect_peers(broker)
             self._ready.add(broker)
+            self.moves.members_changed()
         except ChannelClosed:
             pass  # it ended, and is started again
         except Exception:
@@ -415,6 +456,7 @@ class BrokerSupervisor:
     def _lost(self, broker: BrokerProcess, left: list[socket.socket]) -> None:
         self._open.discard(broker)
         self._ready.discard(broker)
+        self.moves.members_changed()
         for client in left:
             self.dispatch(client)
 

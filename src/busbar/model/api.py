@@ -271,6 +271,10 @@ class CatalogueApi(Protocol):
         """Report that the last links of this gateway to these entities have ended."""
 
 
+ANY_BROKER = "any"
+"""In place of a broker's name: the store may be with any of them."""
+
+
 class StoreApi(Protocol):
     """The stores of a namespace, for operators. Every error is a BusbarError."""
 
@@ -291,6 +295,10 @@ class StoreApi(Protocol):
     async def change_store(self, name: str, to: str) -> StoreView:
         """Change a store to `offline`, `online`, `reset`, or `forced-reset` (for one that an operator took offline); returns
         its new state. Raises ArgumentError, InvalidOperation."""
+
+    async def move_store(self, name: str, broker: str) -> StoreView:
+        """Have a broker process hand a store over to another one, and leave it there; returns its new state. With ANY_BROKER
+        the store stays, and may be moved again for balance. Raises ArgumentError, InvalidOperation, ServerBusy."""
 
 
 class ProcessApi(Protocol):

@@ -24,6 +24,7 @@ from busbar.model.api import (
     StoreView,
     TransferReport,
 )
+from busbar.model.commands import Command, Inspect, Leave
 from busbar.model.entities import (
     QueueDescription,
     RuleDescription,
@@ -78,6 +79,7 @@ CONTROLLER: list[Case] = [
     ("nodes", (), [NODE_VIEW]),
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
+    ("move_store", ("store-0", "broker-1"), STORE),
     ("in_use", (["orders"],), None),
     ("out_of_use", (["orders"],), None),
     ("changes_decided", (), None),
@@ -103,6 +105,7 @@ HOSTED: list[Case] = [
     ("restore", ("gone", True, False), None),
     ("set_gateways", (["broker-0.1"],), None),
     ("last_uses", ([7, 8],), [0, 1_800_000_000_000]),
+    ("hand_over", (), [Inspect(7, 0, 3)]),
 ]
 CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
     (protocol.CONTROLLER, CONTROLLER),
@@ -133,7 +136,15 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("transfers", (), TRANSFERS),
         ],
     ),
-    (protocol.PEER, [("sessions_resumed", ("store-0",), None), ("origin_closed", (2**60,), None)]),
+    (
+        protocol.PEER,
+        [
+            ("sessions_resumed", ("store-0",), None),
+            ("origin_closed", (2**60,), None),
+            ("leave_store", ("store-0",), [Leave(7, 2, 3), Inspect(7, 2, 4)]),
+            ("leave_store", ("store-0",), None),
+        ],
+    ),
 ]
 
 
@@ -176,6 +187,8 @@ def plain(value: object) -> object:
         return (value.rows, plain(value.new), plain(value.changed))
     if isinstance(value, FragmentSettings):
         return ("settings", value.lock_ms, value.max_deliveries)
+    if isinstance(value, Command):
+        return (type(value), value.fragment, value.origin, value.request)
     if isinstance(value, Exception):
         return (type(value), str(value))
     if isinstance(value, Mapping):

@@ -2,6 +2,7 @@
 
 GET   /$busbar/stores                   all stores
 POST  /$busbar/stores/{name}/{change}   offline, online, reset or forced-reset; answers with the new state
+POST  /$busbar/stores/{name}/move/{broker}   to that broker, or to `any`; answers with the new state
 GET   /$busbar/fragments/{entity}       the fragments of an entity
 GET   /$busbar/duplicates/{entity}      what its duplicate detection dropped (duplicates.py)
 GET   /$busbar/nodes                    the processes of the namespace
@@ -52,6 +53,9 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
     name, _, change = rest.partition("/")
     if kind == "stores" and name and change:
         check_method(request, ("POST",), f"'/{path}'")
+        verb, _, broker = change.partition("/")
+        if verb.lower() == "move":
+            return web.json_response(_json(await services.broker.move_store(name, broker)))
         return web.json_response(_json(await services.broker.change_store(name, change.lower())))
     raise EntityNotFound(path)
 

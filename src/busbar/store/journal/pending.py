@@ -173,13 +173,13 @@ class Pending:
     def __init__(self) -> None:
         self._sealed: list[FragmentNet] = []
         self._nets: dict[int, FragmentNet] = {}
-        self._sealed_bytes: i64 = 0
+        self._bytes: i64 = 0
 
     def is_empty(self) -> bool:
         return not self._nets and not self._sealed
 
     def bytes(self) -> int:
-        return int(self._sealed_bytes + sum([net.bytes for net in self._nets.values()]))
+        return int(self._bytes)
 
     def has(self, fragment: int) -> bool:
         return fragment in self._nets
@@ -197,11 +197,12 @@ class Pending:
             net = self._nets.get(key)
             if net is not None and not net.fits(changes):
                 self._sealed.append(net)
-                self._sealed_bytes += net.bytes
                 net = None
             if net is None:
                 net = self._nets[key] = FragmentNet(changes.fragment)
+            before = net.bytes
             net.add(changes)
+            self._bytes += net.bytes - before
 
     def groups(self) -> list[list[Changes]]:
         """All of it as group commits, in the order in which SQLite has to perform them."""
@@ -218,4 +219,4 @@ class Pending:
         """Nothing is pending any more."""
         self._sealed = []
         self._nets = {}
-        self._sealed_bytes = 0
+        self._bytes = 0

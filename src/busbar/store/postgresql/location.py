@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -49,8 +48,7 @@ class PostgresqlLocation:
         try:
             connection.open()
             if schema.identity(connection, self._address) == self._identity:
-                aside = f"_replaced_{time.time_ns() // 1_000_000}"
-                schema.rename(connection, self._address, self._address.schema[: 63 - len(aside)] + aside)
+                schema.set_aside(connection, self._address)
         except (ConnectionLost, asyncpg.PostgresError) as problem:
             raise StoreError(f"{self._address.shown} cannot be replaced: {problem}") from problem
         finally:

@@ -192,6 +192,9 @@ class PostgresqlStore:
         statement = statement_of(batches)
         self._write(statement, self._journal.entries(batches))
 
+    def commits_at_once(self, batches: Sequence[Changes]) -> bool:
+        return False
+
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:
         self._check()
         return self._journal.heads(only)
