@@ -6,6 +6,8 @@ Rules:
    the host starts what the lifecycle asks for. If there is a turn to take, it is taken at the end of the event loop's turn.
 2. One job is on the thread at a time. Effects are performed last in a turn, since performing them may submit commands.
 3. The timer is set by the wall clock, which may jump: it never sleeps longer than LONGEST_SLEEP.
+4. If the owner of an open store has not shown lately that it works, as after the process was frozen, another process may
+   have claimed the store. Then effects wait until the store has answered. If another process has it, they are dropped.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from uuid import uuid4
 
 from busbar.broker.commit_loop import CommitLoop
 from busbar.broker.fragment_loading import (
+    ANY_GATEWAY,
     DurableState,
     build_machine,
     load,
@@ -54,7 +57,7 @@ from busbar.model.errors import ServerBusy
 from busbar.model.hold_commands import ReleaseHolds
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
-from busbar.store.contract import Store, StoreError, StoreFull
+from busbar.store.contract import OutcomeUnknown, Store, StoreError, StoreFull
 from busbar.store.location import StoreLocation, StoreLoss
 
 DROP_SLICE = 1_000
@@ -123,6 +126,8 @@ class LocalStoreHost:
         self._turn_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
+        self._unspoken: list[Effect] = []
+        """Effects that wait for an answer of the store (rule 4)."""
 
     # ---- opening and closing ----
 
@@ -216,8 +221,9 @@ class LocalStoreHost:
             if slot.machine.settings.topic is not None:
                 self.commit_loop.link_topic(slot, self.clock())
         loaded_for = {hold.gateway() for durable in loaded.values() for hold in durable.holds}
-        for gateway in loaded_for - self.gateways:  # it has ended meanwhile
-            self.release_holds(gateway)
+        if ANY_GATEWAY not in self.gateways:
+            for gateway in loaded_for - self.gateways:  # it has ended meanwhile
+                self.release_holds(gateway)
         self._proceed()
 
     def gateway_ended(self, gateway: str) -> None:
@@ -392,7 +398,36 @@ class LocalStoreHost:
                 self._thread.post(partial(self._access.commit, step.job), self._job_returned)
             has_more = step.has_more
         if step.effects:
-            self._emit(step.effects)
+            self._speak(step.effects)
+        self._proceed()
+
+    def _speak(self, effects: list[Effect]) -> None:
+        """Perform effects, as soon as it is known that no other process has claimed the store (rule 4)."""
+        if self.place is None or not self.is_open:
+            self._emit(effects)  # of a store that is not open, these are refusals
+        elif self._unspoken:
+            self._unspoken += effects
+        elif self.place.may_speak():
+            self._emit(effects)
+        else:
+            self._unspoken = effects
+            self._confirm_owner()
+
+    def _confirm_owner(self) -> None:
+        if self._unspoken and self.place is not None and not self._thread.is_stopped:
+            self._thread.post(self.place.fingerprint, self._owner_confirmed)
+
+    def _owner_confirmed(self, _: object, error: BaseException | None) -> None:
+        assert self.place is not None
+        if isinstance(error, StoreError):
+            self._lifecycle.fail(error, self._monotonic())
+        elif not self.place.may_speak():
+            self._lifecycle.fail(OutcomeUnknown("the store does not answer"), self._monotonic())
+        if self._lifecycle.is_fenced:
+            self._unspoken = []
+        elif self.is_open:
+            effects, self._unspoken = self._unspoken, []
+            self._emit(effects)
         self._proceed()
 
     def _job_returned(self, _: object, error: BaseException | None) -> None:
@@ -440,6 +475,8 @@ class LocalStoreHost:
         self.state, self.reason, self.loss = now.state, now.reason, now.loss
         if self.shown is not None:
             self.shown()
+        if self.state is StoreState.OPEN and self._unspoken:
+            self._loop.call_soon(self._confirm_owner)
         if is_fenced and self._fenced is not None:
             self._loop.call_soon(self._fenced)
 

@@ -88,6 +88,7 @@ class Limits:
     express_delay: int = 5_000  # for which messages of an express entity are in memory alone
     # Messaging stores
     store_timeout: int = 5_000  # a disk that does not answer for so long takes its store out, until it does
+    store_lease: int = 6_000  # an owner of which nothing is seen for so long is replaced (PostgreSQL)
     # Broker processes
     broker_ping_timeout: int = 10_000  # one that does not answer for so long is ended, and started again
 
