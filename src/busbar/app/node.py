@@ -217,7 +217,8 @@ class ClusterNode:
         """Become the controller if there is none, and send the brokers its address."""
         if self._controller is not None and self._controller.is_over:
             await self._step_down()
-        if self._controller is None and watch.is_free(look.owner, boot_time()):
+        is_free = watch.is_free(look.owner, boot_time())
+        if self._controller is None and is_free and look.stores:
             controller = NodeController(
                 self._config.name, self._config.catalogue, self._directory.path, namespace
             )

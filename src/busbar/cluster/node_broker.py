@@ -1,8 +1,8 @@
 """A broker process of a node: its way to the controller, and to the broker processes of other nodes.
 
 Rules:
-1. It gets the address of the controller from its node. It connects there, and again whenever the channel has ended. Stores, clients
-   and channels to other brokers go on meanwhile; only what the controller answers is refused.
+1. It gets the address of the controller from its node. It connects there, and again whenever the channel has ended.
+   Stores, clients and channels to other brokers go on meanwhile; only what the controller answers is refused.
 2. It has a port of its own, at which the gateways of other brokers use its stores. It connects to theirs.
 3. When another process has claimed one of its stores, it was frozen or cut off. Then it ends, and its node starts it again:
    so its clients get nothing that rests on what it had.
