@@ -6,6 +6,10 @@ forgotten while they are pending leave nothing, and of heads the last one counts
 
 SQLite performs puts, then edits, keeps and deletes. That is the order in which they come for one message, nearly always. If
 it is not, the net so far is sealed, and a new one begins: `groups` has all of them, in order.
+
+There are two generations. The older one gets no further changes, but a delete in the younger one takes a message out of it.
+SQLite then never has the message, although `applied` may include its put. The delete is in a later record, and that
+record is durable.
 """
 
 from __future__ import annotations
@@ -27,8 +31,9 @@ DELETE_COST: Final = 16
 class FragmentNet:
     """The net of one fragment's changes."""
 
-    def __init__(self, fragment: i64) -> None:
+    def __init__(self, fragment: i64, older: FragmentNet | None) -> None:
         self.fragment = fragment
+        self.older = older  # of the older generation; None also if a net of this generation was sealed
         self.puts: dict[int, tuple[int, Record]] = {}  # by number: lane and message
         self.ids: dict[tuple[int, bytes], tuple[int, int]] = {}
         self.changes = Changes(fragment)  # edits, keeps, deletes, ids_upto and head
@@ -102,18 +107,52 @@ class FragmentNet:
 
     def _delete(self, lane: int, numbers: list[int]) -> None:
         puts, elsewhere = self.puts, self.changes.deletes.get(lane)
+        older = self.older
         for n in numbers:
             found = puts.get(n)
             if found is None:
+                if older is not None and self._is_untouched(n) and older.cancel(lane, n):
+                    continue
                 if elsewhere is None:
                     elsewhere = self.changes.deletes[lane] = []
                 elsewhere.append(n)
                 self._deleted.add(n)
                 self.bytes += DELETE_COST
-            elif found[0] == lane:
-                del puts[n]
-                content = found[1].content
-                self.bytes -= ROW_COST + (0 if content is None else len(content))
+            else:
+                self.cancel(lane, n)
+
+    def _is_untouched(self, n: int) -> bool:
+        return n not in self._edited and n not in self._kept
+
+    def cancel(self, lane: int, n: int) -> bool:
+        """Take a message out that was deleted from its lane. False if it is not here."""
+        found = self.puts.get(n)
+        if found is None or found[0] != lane:
+            return False
+        del self.puts[n]
+        content = found[1].content
+        self.bytes -= ROW_COST + (0 if content is None else len(content))
+        return True
+
+    def early_deletes(self, lane: int) -> list[int]:
+        """The numbers to be deleted that are neither edited nor kept before."""
+        return [n for n in self.changes.deletes[lane] if self._is_untouched(n)]
+
+    def rest(self) -> Changes:
+        """What is left of `messages` without puts, ids and early deletes."""
+        changes = Changes(self.fragment)
+        changes.edits, changes.keeps, changes.head = (
+            self.changes.edits,
+            self.changes.keeps,
+            self.changes.head,
+        )
+        for lane, numbers in self.changes.deletes.items():
+            changes.deletes[lane] = [n for n in numbers if not self._is_untouched(n)]
+        return changes
+
+    def rows(self) -> int:
+        deletes = sum([len(numbers) for numbers in self.changes.deletes.values()])
+        return len(self.puts) + len(self.ids) + deletes
 
     def _forget_ids(self, upto: tuple[int, bytes]) -> None:
         before = self.changes.ids_upto
@@ -168,9 +207,10 @@ class FragmentNet:
 
 @final
 class Pending:
-    """The nets of all fragments of a store."""
+    """The nets of all fragments of a store, of one generation."""
 
-    def __init__(self) -> None:
+    def __init__(self, older: Pending | None = None) -> None:
+        self._older = older
         self._sealed: list[FragmentNet] = []
         self._nets: dict[int, FragmentNet] = {}
         self._bytes: i64 = 0
@@ -186,23 +226,55 @@ class Pending:
 
     def contains(self, fragment: int, lane: int, n: int) -> bool:
         """Whether a message is pending in a lane."""
-        net = self._nets.get(fragment)
-        found = None if net is None else net.puts.get(n)
-        return found is not None and found[0] == lane
+        for net in [*self._sealed, *self._nets.values()]:
+            if net.fragment == fragment and net.puts.get(n, (-1, None))[0] == lane:
+                return True
+        return False
 
     def add(self, batches: Sequence[Changes]) -> None:
         """Add a group commit."""
         for changes in batches:
             key = int(changes.fragment)
             net = self._nets.get(key)
-            if net is not None and not net.fits(changes):
+            is_sealed = net is not None and not net.fits(changes)
+            if net is not None and is_sealed:
                 self._sealed.append(net)
                 net = None
             if net is None:
-                net = self._nets[key] = FragmentNet(changes.fragment)
+                older = None if self._older is None or is_sealed else self._older.net(key)
+                net = self._nets[key] = FragmentNet(changes.fragment, older)
             before = net.bytes
+            before_older = 0 if net.older is None else net.older.bytes
             net.add(changes)
             self._bytes += net.bytes - before
+            if net.older is not None and self._older is not None:
+                self._older._bytes += net.older.bytes - before_older
+
+    def net(self, fragment: int) -> FragmentNet | None:
+        return self._nets.get(fragment)
+
+    def nets(self) -> list[FragmentNet]:
+        return list(self._nets.values())
+
+    def detach(self) -> None:
+        """Take nothing more out of the older generation: it is being moved."""
+        self._older = None
+        for net in self._nets.values():
+            net.older = None
+
+    def is_plain(self) -> bool:
+        """Whether all changes of a message come in the order in which SQLite performs those of a commit."""
+        return not self._sealed
+
+    def rows(self) -> int:
+        return sum([net.rows() for net in self._nets.values()])
+
+    def rest(self) -> list[list[Changes]]:
+        """What is left of `groups` when all slices are moved."""
+        groups = [[net.rest() for net in self._nets.values()]]
+        for net in self._nets.values():
+            groups += [[other] for other in net.others]
+        return groups
 
     def groups(self) -> list[list[Changes]]:
         """All of it as group commits, in the order in which SQLite has to perform them."""
@@ -214,9 +286,3 @@ class Pending:
         for net in self._nets.values():
             groups += [[other] for other in net.others]
         return groups
-
-    def clear(self) -> None:
-        """Nothing is pending any more."""
-        self._sealed = []
-        self._nets = {}
-        self._bytes = 0
