@@ -104,6 +104,11 @@ class Queue:
             self.first += self.count
         self._commit(changes)
 
+    def cycle_and_read(self) -> None:
+        """Put as many as are completed, and read the page that follows, as a queue does whose window is empty."""
+        self.cycle()
+        self.store.read(1, [ReadPage(ACTIVE, self.last - self.count + 1, self.count, 1 << 40)])
+
     def dead_letter(self) -> None:
         if self.last - self.first < self.count:
             self._rewind()
@@ -206,7 +211,11 @@ def _case(directory: Path, count: int, size: int, each: float) -> None:
     }
     for name, store in stores.items():
         queue = Queue(store, count, body)
-        for label, step in (("put + complete", queue.cycle), ("put", queue.put)):
+        for label, step in (
+            ("put + complete", queue.cycle),
+            ("the same and read", queue.cycle_and_read),
+            ("put", queue.put),
+        ):
             _line(count, size, f"{name}, {label}", measure(step, count, each), raw)
         queue.prepare(max(3, min(50, 5000 // count, (32 << 20) // (count * size))))
         for label, step in (("dead-letter", queue.dead_letter), ("read a page", queue.read)):
