@@ -203,7 +203,7 @@ class SimulatedBroker:
         self.loop.call_at(self._words_arrive, self._heard_of_end, broker, gateway, moved)
 
     def _heard_of_end(self, broker: str, gateway: str, moved: dict[str, str]) -> None:
-        self.served.settle(broker)
+        self.served.settle(broker, gateway)
         self._ended.add(gateway)
         for host in self.hosts.values():
             host.gateway_ended(gateway)

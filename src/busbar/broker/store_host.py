@@ -9,6 +9,8 @@ Rules:
 4. Jobs are done on the thread. If an operator allows it, the event loop commits small groups itself (inline_commits.py). It
    does so only while the thread has nothing to do: one thread at a time uses the store. At most one such commit is made in a
    turn, as its last job, and the effects that rest on it are performed in the same turn.
+5. If the owner of an open store has not shown lately that it works, as after the process was frozen, another process may
+   have claimed the store. Then effects wait until the store has answered. If another process has it, they are dropped.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from uuid import uuid4
 from busbar.broker.commit_loop import CommitLoop
 from busbar.broker.commit_times import CommitTimes
 from busbar.broker.fragment_loading import (
+    ANY_GATEWAY,
     DurableState,
     build_machine,
     load,
@@ -64,7 +67,7 @@ from busbar.model.hold_commands import ReleaseHolds
 from busbar.model.node_views import StoreFigures
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
-from busbar.store.contract import Store, StoreError, StoreFull
+from busbar.store.contract import OutcomeUnknown, Store, StoreError, StoreFull
 from busbar.store.location import StoreCounters, StoreLocation, StoreLoss
 
 DROP_SLICE = 1_000
@@ -142,6 +145,8 @@ class LocalStoreHost:
         self._fenced_count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
+        self._unspoken: list[Effect] = []
+        """Effects that wait for an answer of the store (rule 5)."""
 
     # ---- opening and closing ----
 
@@ -268,8 +273,9 @@ class LocalStoreHost:
             if slot.machine.settings.topic is not None:
                 self.commit_loop.link_topic(slot, self.clock())
         loaded_for = {hold.gateway() for durable in loaded.values() for hold in durable.holds}
-        for gateway in loaded_for - self.gateways:  # it has ended meanwhile
-            self.release_holds(gateway)
+        if ANY_GATEWAY not in self.gateways:
+            for gateway in loaded_for - self.gateways:  # it has ended meanwhile
+                self.release_holds(gateway)
         self._proceed()
 
     def gateway_ended(self, gateway: str) -> None:
@@ -470,11 +476,42 @@ class LocalStoreHost:
             if step.job is not None and self._run(step.job, is_last=not has_more):
                 effects = effects + self.commit_loop.take_effects()
         if effects:
+            self._speak(effects)
+        self._proceed()
+
+    def _speak(self, effects: list[Effect]) -> None:
+        """Perform effects, as soon as it is known that no other process has claimed the store (rule 5)."""
+        if self.place is None or not self.is_open:
+            self._emit(effects)  # of a store that is not open, these are refusals
+        elif self._unspoken:
+            self._unspoken += effects
+        elif self.place.may_speak():
+            self._emit(effects)
+        else:
+            self._unspoken = effects
+            self._confirm_owner()
+
+    def _confirm_owner(self) -> None:
+        if self._unspoken and self.place is not None and not self._thread.is_stopped:
+            self._thread.post(self.place.fingerprint, self._owner_confirmed)
+
+    def _owner_confirmed(self, _: object, error: BaseException | None) -> None:
+        assert self.place is not None
+        if isinstance(error, StoreError):
+            self._lifecycle.fail(error, self._monotonic())
+        elif not self.place.may_speak():
+            self._lifecycle.fail(OutcomeUnknown("the store does not answer"), self._monotonic())
+        if self._lifecycle.is_fenced:
+            self._unspoken = []
+        elif self.is_open:
+            effects, self._unspoken = self._unspoken, []
             self._emit(effects)
         self._proceed()
 
     def _run(self, job: Job, *, is_last: bool) -> bool:
         """Give a job to the thread, or do it (rule 4). True if it is done."""
+        if job.batches:
+            self._commit = (perf_counter(), sum([changes.weight for changes in job.batches]))
         work = partial(self._access.commit, job)
         if job.batches:
             self._commit = (perf_counter(), sum([batch.weight for batch in job.batches]))
@@ -561,6 +598,8 @@ class LocalStoreHost:
         if self.shown is not None:
             self.shown()
         self._fenced_count += is_fenced
+        if self.state is StoreState.OPEN and self._unspoken:
+            self._loop.call_soon(self._confirm_owner)
         if is_fenced and self._fenced is not None:
             self._loop.call_soon(self._fenced)
 

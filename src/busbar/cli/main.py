@@ -104,6 +104,35 @@ CatalogueUrl = Annotated[
         show_default=False,
     ),
 ]
+NodeName = Annotated[
+    str,
+    typer.Option(
+        "--node",
+        metavar="NAME",
+        help="Serve as the node of that name in a cluster, with the nodes that have the same --catalogue.",
+        show_default=False,
+    ),
+]
+NodePortNumber = Annotated[
+    int,
+    typer.Option(
+        "--node-port",
+        min=0,
+        max=65535,
+        metavar="P",
+        help="Where other nodes reach this one; its brokers have the ports behind it. 0 picks free ones.",
+    ),
+]
+NodeCert = Annotated[
+    Path | None,
+    typer.Option(
+        "--node-cert", metavar="FILE", help="Your own certificate of the node (PEM), with --node-key."
+    ),
+]
+NodeKey = Annotated[Path | None, typer.Option("--node-key", metavar="FILE", help="Its key (PEM).")]
+NodeCa = Annotated[
+    Path | None, typer.Option("--node-ca", metavar="FILE", help="The authority of all nodes (PEM).")
+]
 MoreStores = Annotated[list[str] | None, typer.Argument(metavar="URL", hidden=True)]
 Brokers = Annotated[
     int,
@@ -131,10 +160,15 @@ def serve(
     more_stores: MoreStores = None,
     brokers: Brokers = 1,
     catalogue: CatalogueUrl = "",
+    node: NodeName = "",
+    node_port: NodePortNumber = 0,
+    node_cert: NodeCert = None,
+    node_key: NodeKey = None,
+    node_ca: NodeCa = None,
     dev: Dev = False,
 ) -> None:
     """Serve a namespace until Ctrl-C. The line that starts with "ready " has the connection string."""
-    from busbar.cli.serve import ServeConfig, parse_stores, run
+    from busbar.cli.serve import ServeConfig, node_config, parse_stores, run
 
     sys.exit(
         run(
@@ -154,6 +188,15 @@ def serve(
                 stores=parse_stores([*(stores or ()), *(more_stores or ())]),
                 brokers=brokers,
                 catalogue=catalogue,
+                node=node_config(
+                    node,
+                    catalogue,
+                    host,
+                    node_port,
+                    brokers,
+                    [*(stores or ()), *(more_stores or ())],
+                    (node_cert, node_key, node_ca),
+                ),
             )
         )
     )

@@ -13,17 +13,18 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from busbar.app.config import ConfigError
 from busbar.app.data_directory import DataDirectoryError
+from busbar.app.node_config import NodeConfig
 from busbar.app.server import ServeConfig, ServeError, serve
 from busbar.app.service_manager import READY, STOPPING, notify
-from busbar.app.store_places import parse_stores
+from busbar.app.store_places import WantedStores, parse_stores
 from busbar.app.system import loop_factory
 
-__all__ = ["ServeConfig", "parse_stores", "run"]
+__all__ = ["ServeConfig", "node_config", "parse_stores", "run"]
 
 _NEXT = """\
 Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servicebus{before}):
@@ -32,6 +33,24 @@ Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servi
     with ServiceBusClient.from_connection_string("{connection}") as client:
         client.get_queue_sender({queue}).send_messages(ServiceBusMessage("hello"))
 """
+
+
+def node_config(
+    name: str,
+    catalogue: str,
+    host: str,
+    port: int,
+    brokers: int,
+    stores: Sequence[str],
+    files: tuple[Path | None, Path | None, Path | None],
+) -> NodeConfig | None:
+    """What the options of a node ask for; None without `--node`. Raises ConfigError."""
+    if not name:
+        if port or any(files):
+            raise ConfigError("--node-port, --node-cert, --node-key and --node-ca belong to --node.")
+        return None
+    wanted = parse_stores(stores) if stores else WantedStores(0)
+    return NodeConfig(name, catalogue, host, port, brokers, wanted, *files)
 
 
 def run(config: Callable[[], ServeConfig]) -> int:

@@ -22,6 +22,7 @@ from busbar.cluster.fd_passing import CLIENT, FdReceiver
 from busbar.cluster.hand_over import hand_over
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer, PeerServers
+from busbar.cluster.remote_store import PeerClient
 from busbar.cluster.store_route import StoreRoute
 from busbar.model.api import EntityView, TransferReport
 from busbar.model.commands import Command
@@ -72,6 +73,8 @@ class BrokerNode:
         self._since = clock()
         self._open_gateway = open_gateway
         self._gateway: ServingGateway | None = None
+        self.on_open: Callable[[], None] = lambda: None
+        """Called when the gateway is open."""
         self._gateway_name = ""
         self._fd_socket = FdReceiver(
             end,
@@ -80,7 +83,14 @@ class BrokerNode:
             self._exhausted,
         )
         self._linking: set[asyncio.Task[object]] = set()
+        self.peer_addresses: dict[str, str] = {}
+        """By broker of another node, where its stores can be reached."""
         self._served = PeerServers(self._port)
+
+    @property
+    def catalogue_version(self) -> int:
+        """The number of the last change of the catalogue that this broker has."""
+        return self._port.replica.version
 
     def emit(self, effects: list[Effect]) -> None:
         self._port.dispatch(effects)
@@ -89,6 +99,9 @@ class BrokerNode:
 
     def load_entities(self, version: int, entities: Sequence[EntityView]) -> None:
         self._port.load_entities(version, entities)
+
+    def reload_entities(self, version: int, entities: Sequence[EntityView]) -> None:
+        self._port.reload_entities(version, entities)
 
     def entities_changed(self, version: int, entities: Sequence[EntityChange]) -> None:
         self._port.entities_changed(version, entities)
@@ -111,8 +124,15 @@ class BrokerNode:
         await self._port.wait_for_peers(brokers)
         self._moves.start(self._transfer_patience)
 
+    def broker_joined(self, broker: str, address: str) -> None:
+        self.peer_addresses[broker] = address
+        self._port.expect_peer(broker)
+
+    def broker_lost(self, broker: str) -> None:
+        self._port.drop_peer(broker)
+
     def broker_ended(self, broker: str, gateway: str) -> None:
-        self._served.settle(broker)
+        self._served.settle(broker, gateway)
         assert self.channel is not None
         for host in self.channel.hosts.values():
             host.gateway_ended(gateway)
@@ -126,6 +146,7 @@ class BrokerNode:
                 assert self.channel is not None
                 route.use_own(self.channel.hosts[store], broker, self._gateway_name)
             else:
+                route.leave_own()
                 self._port.store_moved(store, broker)
 
     async def hand_over(self, host: LocalStoreHost) -> list[Command]:
@@ -166,9 +187,16 @@ class BrokerNode:
         assert self.channel is not None
         loop = asyncio.get_running_loop()
         self._gateway_name = settings.gateway
+        self.peer_addresses.update(settings.addresses)
         routes: list[StoreRoute] = []
         for store, broker in settings.owners.items():
+            known = self._port.route_to(store)
+            if known is not None:  # from an earlier controller
+                routes.append(known)
+                self.stores_moved({store: broker})
+                continue
             route = StoreRoute(store, broker, loop, self._clock, self._port.dispatch)
+            route.names_holders = settings.has_nodes
             route.on_open = partial(self._moves.on_store_open, route)
             if broker == self._name:
                 route.use_own(self.channel.hosts[store], broker, settings.gateway)
@@ -178,7 +206,9 @@ class BrokerNode:
 
     async def _open(self, settings: NodeSettings) -> None:
         self._transfer_patience = settings.limits.transfer_patience
-        self._gateway = await self._open_gateway(settings, self._port)
+        if self._gateway is None:  # it stays open when there is another controller
+            self._gateway = await self._open_gateway(settings, self._port)
+        self.on_open()
 
     def _on_socket(self, label: str, what: socket.socket) -> None:
         kind, _, broker = label.partition(" ")
@@ -188,13 +218,22 @@ class BrokerNode:
             else:
                 what.close()
         elif kind == PEER:
-            self._link(self._port.add_peer(broker), what)
+            self._link(self.peer_client(broker), what)
         elif kind == SERVED:
-            self._link(self._serve(*broker.split(" ")), what)
+            self._link(self.peer_server(*broker.split(" ")), what)
         else:
             raise WireError(f"A broker process was handed a socket as {label!r}.")
 
-    def _serve(self, broker: str, gateway: str) -> PeerServer:
+    def reach_peers(self, dial: Callable[[str], None]) -> None:
+        """Let `dial` make the missing channels to other brokers, instead of the controller."""
+        self._port.introduce_peer = dial
+
+    def peer_client(self, broker: str) -> PeerClient:
+        """A channel to the stores of another broker, not connected yet."""
+        return self._port.add_peer(broker)
+
+    def peer_server(self, broker: str, gateway: str) -> PeerServer:
+        """A channel by which another broker uses the stores of this one, not connected yet."""
         assert self.channel is not None
         peers, hosts = self.channel.peers, self.channel.hosts
         served = self._served.serve(broker, gateway, lambda: [*hosts.values()], peers.discard)

@@ -90,6 +90,10 @@ class ControllerConnection(Channel):
     # ---- all stores ----
 
     def assign_store(self, store: str) -> None:
+        if store in self.hosts:  # by an earlier controller
+            self.write(state_of(self.hosts[store]))
+            return
+
         def emit(effects: list[Effect]) -> None:
             if self._member is not None:
                 others = [effect for effect in effects if effect.origin != BROKER_ORIGIN]

@@ -69,7 +69,7 @@ class PeerServer(Channel):
         self._ended = ended
         self._origins: dict[int, dict[str, int]] = {}
         """By theirs, by store: ours."""
-        self._gateway = gateway
+        self.gateway = gateway
         self._resumed = resumed
         self._sessions = HeldSessions()
         self._settled: set[str] = set()
@@ -96,8 +96,8 @@ class PeerServer(Channel):
         taken: Commands = []
         for command in commands:
             if command.origin != BROKER_ORIGIN:
-                if self._gateway and isinstance(command, AcceptSession | ResumeSession):
-                    command.holder = holder_name(self._gateway, command.origin, command.consumer)
+                if self.gateway and isinstance(command, AcceptSession | ResumeSession):
+                    command.holder = holder_name(self.gateway, command.origin, command.consumer)
                 if command.request > 0 or isinstance(command, REGISTERING):
                     command.origin = self._ours(command.origin, frame.store)
                 else:
@@ -239,10 +239,12 @@ class PeerServers:
         self._served.setdefault(broker, []).append(served)
         return served
 
-    def settle(self, broker: str) -> None:
-        """End all channels to a broker process that has ended."""
-        for peer in self._served.pop(broker, []):
+    def settle(self, broker: str, gateway: str) -> None:
+        """End all channels to a broker process that has ended, with the gateway of that name."""
+        for peer in [peer for peer in self._served.get(broker, ()) if peer.gateway == gateway]:
             peer.settle()
+            if peer in self._served[broker]:
+                self._served[broker].remove(peer)
 
     # ---- rule 5 ----
 

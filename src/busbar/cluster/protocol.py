@@ -68,6 +68,9 @@ class NodeApi(Protocol):
     def load_entities(self, version: int, entities: Sequence[EntityView]) -> None:
         """Entities and rules of the namespace, sent to a broker when it joins, with the number of the last change."""
 
+    def reload_entities(self, version: int, entities: Sequence[EntityView]) -> None:
+        """All entities and rules of the namespace, sent to a broker that had earlier ones from another controller."""
+
     async def ping(self) -> None:
         """Completes at once; the completion is the reply to the controller."""
 
@@ -75,6 +78,12 @@ class NodeApi(Protocol):
 
     async def connect_peers(self, brokers: Sequence[str]) -> None:
         """Wait until these other broker processes can be reached."""
+
+    def broker_joined(self, broker: str, address: str) -> None:
+        """Note that another broker process of another node is there, and where its stores can be reached."""
+
+    def broker_lost(self, broker: str) -> None:
+        """End the channels to a broker process that is silent: its stores are claimed by others."""
 
     def broker_ended(self, broker: str, gateway: str) -> None:
         """Note that another broker process has ended, and its gateway and the connections of its clients with it."""
@@ -96,6 +105,9 @@ class ControllerApi(CatalogueApi, StoreApi, QuotaCounter, Protocol):
 
     async def changes_decided(self) -> None:
         """Wait for the change that is under way, if there is one: until all brokers have it, or it is taken back."""
+
+    def leaving(self) -> None:
+        """Note that this broker process ends: its stores are closed, and its clients have left."""
 
     def introduce(self, broker: str) -> None:
         """Make a channel to the stores of that broker process, if the process is there: there is none."""

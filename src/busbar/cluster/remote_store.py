@@ -274,10 +274,6 @@ class PeerClient(Channel):
         if status is not None:
             store.status_changed(status)
 
-    @property
-    def is_connected(self) -> bool:
-        return self._transport is not None and not self.is_lost and not self.is_aborted
-
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
         store = self._stores.get(frame.store)
         if store is None:

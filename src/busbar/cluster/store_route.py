@@ -23,7 +23,7 @@ from busbar.broker.host_api import StoreState
 from busbar.cluster import protocol
 from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.remote_store import MOVES, RemoteStore
-from busbar.model.commands import Command
+from busbar.model.commands import AcceptSession, Command
 from busbar.model.hold_commands import holder_name
 
 
@@ -60,6 +60,9 @@ class StoreRoute(RemoteStore):
     """The channel to the owner that is being left."""
     _moves = 0
     """How often an owner has reported that the store moves."""
+    names_holders = False
+    """Whether sessions of clients here get durable locks also if this process owns the store. Its clients can outlive its
+    ownership if others claim the stores of a frozen node."""
 
     @property
     def epoch(self) -> int:
@@ -86,6 +89,10 @@ class StoreRoute(RemoteStore):
         self.broker = broker
         if self.detached:  # nothing was written to the last one that could still be answered
             self._channel = None
+
+    def leave_own(self) -> None:
+        """Use the host of this process no longer: it has never opened the store, which another process has."""
+        self._own = None
 
     def own_opened(self) -> None:
         """Note that the store of this process may be open."""
@@ -160,7 +167,7 @@ class StoreRoute(RemoteStore):
 
     def submit(self, commands: Iterable[Command]) -> None:
         if self._own is not None and self._channel is None and not self.detached:
-            self._own.submit(commands)
+            self._own.submit(self._with_holders(commands) if self.names_holders else commands)
             return
         if self._own is not None:
             commands = list(commands)
@@ -169,3 +176,11 @@ class StoreRoute(RemoteStore):
                 self._own.submit([command for command in commands if command not in ours])
             commands = ours
         super().submit(commands)
+
+    def _with_holders(self, commands: Iterable[Command]) -> list[Command]:
+        """Commands in which clients here that accept sessions are named as holders."""
+        named = list(commands)
+        for command in named:
+            if isinstance(command, AcceptSession) and command.origin > 0 and not self.serves(command.origin):
+                command.holder = holder_name(self._gateway, command.origin, command.consumer)
+        return named

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from busbar.store.contract import Store, StoreError
 
@@ -40,6 +41,10 @@ class StoreLocation:
     status: Callable[[], str] = lambda: ""
     """What an operator should know of the place."""
     counters: Callable[[], StoreCounters] = StoreCounters
+    may_speak: Callable[[], bool] = lambda: True
+    """Whether the owner has shown lately that it works. If it has not, another process may have claimed the store."""
+    silence: Callable[[], float] = lambda: inf
+    """For how many seconds this process has seen nothing of the owner; infinite if the store has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ CONTROLLER: list[Case] = [
     ("out_of_use", (["orders"],), None),
     ("changes_decided", (), None),
     ("introduce", ("broker-1",), None),
+    ("leaving", (), None),
     ("admit_store", ("store-0", True), None),
     ("store_fenced", ("store-0",), None),
     ("take_connections", ("orders", 16), 3),
@@ -126,6 +127,9 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
         protocol.NODES,
         [
             ("load_entities", (7, [VIEW]), None),
+            ("reload_entities", (7, [VIEW]), None),
+            ("broker_joined", ("b.0", "127.0.0.1:5701"), None),
+            ("broker_lost", ("b.0",), None),
             ("ping", (), None),
             ("open_gateway", (NODE,), None),
             ("connect_peers", (["broker-1"],), None),

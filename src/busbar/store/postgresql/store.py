@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TypeVar
 
 import asyncpg
@@ -31,7 +32,7 @@ from busbar.store.postgresql.connection import ConnectionLost, DatabaseConnectio
 from busbar.store.postgresql.dropping import drop_slice
 from busbar.store.postgresql.group_statement import GroupStatement, statement_of
 from busbar.store.postgresql.journal import Entry, Journal, head_entry, locks_entry, to_bytes, to_text
-from busbar.store.postgresql.ownership import Ownership
+from busbar.store.postgresql.ownership import LEASE, Ownership, boot_time
 from busbar.store.postgresql.rows import COLUMNS, record_of
 from busbar.store.postgresql.status import ASYNCHRONOUS, is_synchronous
 
@@ -96,18 +97,21 @@ class PostgresqlStore:
         known: LastKnown | None = None,
         identity: str = "",
         creates: bool = True,
+        lease: float = LEASE,
     ) -> None:
         """`known` is shared by the handles that one process has one after the other. `identity` is that of the store: the
         schema must have it. With `creates`, a schema that has no store gets one."""
         self._address = address
         self._connection = DatabaseConnection(address)
-        self._owner = Ownership(self._connection, address)
+        self._owner = Ownership(self._connection, address, lease=lease)
         self._known = LastKnown() if known is None else known
         self._identity = identity
         self._creates = creates
         self._journal = Journal()
         self._is_claimed = False
         self._failure: StoreError | None = None
+        self.shown_at = -inf
+        """When the last statement was sent that the server answered and that checked the claim (boot_time)."""
         self._due: dict[int, int] | None = None
         self._segments: dict[int, list[int]] | None = None
 
@@ -123,6 +127,7 @@ class PostgresqlStore:
             self._find_schema()
             if not self._known.epoch and not is_synchronous(self._connection):
                 _log.warning("store %s is %s", self._address.shown, ASYNCHRONOUS)
+            self.shown_at = boot_time()
             self._owner.take(self._known.epoch + (2 if self._lost() > 0 else 1))
             self._load()
             self._go_on()
@@ -183,7 +188,9 @@ class PostgresqlStore:
 
     def beat(self) -> None:
         """Show that the owner works. Raises Fenced, or what else a commit raises."""
+        began = boot_time()
         self._using(self._owner.beat)
+        self.shown_at = began
 
     # Messages
 
@@ -307,9 +314,11 @@ class PostgresqlStore:
         size = len(data) + statement.bytes
 
         def work() -> None:
+            began = boot_time()
             values = [self._owner.claim, number, is_snapshot, data, *statement.values]
             if not self._connection.fetch_value(statement.text, values, size):
                 raise Fenced(f"another owner has claimed {self._address.shown}")
+            self.shown_at = began
 
         self._exactly_once(number, work)
         self._journal.appended(entries, len(data), is_snapshot, trim[1] if trim is not None else 0)
