@@ -2,9 +2,9 @@
 
     python -m bench.postgresql [--seconds 60] [--directory DIR]
 
-Rounds of both stores alternate, on the same disk and in a thread, as a broker uses its stores (the event loop of the driver
-costs more in the main thread). The medians of all rounds are compared. In each commit, messages of 1 KiB are put and as
-many are completed. For 1, 10, 100 and 1,000 messages in a commit, as ratios of PostgreSQL to SQLite:
+Rounds of both stores alternate on the same disk, and the medians of all rounds are compared. They run in a thread, as the
+stores of a broker do: the event loop of the driver costs more in the main thread. In each commit, messages of 1 KiB are put
+and as many are completed. For 1, 10, 100 and 1,000 messages in a commit, as ratios of PostgreSQL to SQLite:
 
     node            CPU time of this process
     node + server   with that of all processes of the database server

@@ -40,6 +40,7 @@ class CatalogueDisk:
             lambda: self.content is not None,
             lambda: MemoryCatalogue(self),
             self._create,
+            lambda: "",
         )
 
     def _create(self, content: CatalogueContent) -> None:
@@ -107,6 +108,9 @@ class MemoryCatalogue:
         last = self._owned().version
         found = {number: rows for number, rows in self._disk.changes.items() if number > version}
         return found if len(found) == max(0, last - version) else None
+
+    def beat(self) -> None:
+        self._owned()
 
     def release(self) -> None:
         self._epoch = 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, redirect_stdout, suppress
 from datetime import UTC, datetime, timedelta
@@ -19,7 +21,7 @@ from busbar.cli.main import run
 from busbar.client import MessagingFactory, OutgoingMessage, Received, encode
 from busbar.model.partitioning import index_of_key
 from harness.postgresql import PostgresqlServer, own_database
-from harness.serving import Busbar, config_text
+from harness.serving import Busbar, ServerDied, config_text
 
 QUEUES = {
     "q": {},
@@ -48,6 +50,15 @@ class Namespace:
             assert run([*arguments, "--data", str(self.server.data), "-o", "json"]) == 0
         found: list[dict[str, object]] = json.loads(out.getvalue())
         return found
+
+    def metrics(self) -> dict[str, float]:
+        """The samples of a scrape, by name and labels."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.server.port}/metrics")
+        login = base64.b64encode(f"RootManageSharedAccessKey:{self.server.key}".encode()).decode()
+        request.add_header("Authorization", f"Basic {login}")
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            lines = answer.read().decode().splitlines()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
 
     def keys(self, store: str) -> tuple[str, str]:
         """A partition key of a fragment in that store, and one of another."""
@@ -101,6 +112,41 @@ def test_a_lost_catalogue_is_made_again_from_stores_in_databases(namespace: Name
     assert "catalogue.db has 4 entities, from store-0, store-1, store-2." in out.getvalue()
     namespace.server.start()
     assert sorted(bodies(namespace, "p", 20)) == sorted(f"kept {n}" for n in range(20))
+
+
+@pytest.mark.req("P26")
+def test_the_catalogue_can_be_in_a_database(tmp_path: Path) -> None:
+    """Entities outlive the data directory's files, changes are made there, and a second namespace is kept away."""
+    with own_database() as database:
+        stores = ("--stores", database.url("one"), database.url("two"))
+        catalogue = ("--catalogue", database.url("names"))
+        queues = config_text({"p": {"EnablePartitioning": True}})
+        server = Busbar(tmp_path / "data", queues, arguments=(*stores, *catalogue)).start()
+        with (
+            ServiceBusClient.from_connection_string(server.connection_string) as client,
+            client.get_queue_sender("p") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("kept"))
+        server.kill()
+        assert not (server.data / "catalogue.db").exists()
+        again = Busbar(server.data, arguments=()).start()  # the address is known
+        try:
+            with (
+                ServiceBusClient.from_connection_string(again.connection_string) as client,
+                client.get_queue_receiver("p", max_wait_time=20) as receiver,
+            ):
+                message = next(iter(receiver))
+                receiver.complete_message(message)
+            assert str(message) == "kept"
+            other = Busbar(tmp_path / "other", arguments=catalogue)
+            with pytest.raises(ServerDied, match="is in use by"):
+                other.start()
+        finally:
+            assert again.stop() == 0
+        assert run(["catalogue", "rebuild", "--data", str(server.data)]) == 4
+        assert run(["catalogue", "rebuild", "--data", str(server.data), "--force"]) == 0
+        once_more = Busbar(server.data).start()
+        assert once_more.stop() == 0
 
 
 def test_messages_survive_a_kill_of_the_broker(namespace: Namespace) -> None:
@@ -210,6 +256,10 @@ def test_a_restart_of_a_database_server_is_a_pause(namespace: Namespace) -> None
     with namespace.client(retries=0) as client, client.get_queue_sender("p") as sender:
         for n in range(40):
             if n % 20 == 10:
-                namespace.databases[n % 2].restart()
+                namespace.databases[n // 20].restart()
             sender.send_messages(ServiceBusMessage(f"{n}", partition_key=f"{n}"))
     assert sorted(map(int, bodies(namespace, "p", 40))) == list(range(40))
+    metrics = namespace.metrics()
+    for store in ("store-1", "store-2"):
+        assert metrics[f'busbar_reclaims_total{{store="{store}"}}'] >= 1
+        assert metrics[f'busbar_resolved_total{{store="{store}",outcome="lost"}}'] == 0

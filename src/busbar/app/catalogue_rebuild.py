@@ -1,14 +1,13 @@
 """Makes the catalogue of a data directory from the definitions in its stores, while Busbar does not run.
 
 1. All stores that can be opened are read, and nothing is written to them.
-2. A catalogue that is there stays as it is, unless the operator forces the rebuild. Then it is renamed, with its log, and
+2. A catalogue that is there stays as it is, unless the operator forces the rebuild. Then it is renamed, and
    the new one gets its name.
 3. The new catalogue is complete before it gets its name. If the process ends before, the rebuild can be repeated.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,33 +18,31 @@ from busbar.catalogue.membership import StoreRows, read_rows
 from busbar.catalogue.rebuild import RebuildReport, rebuild
 from busbar.model.errors import InvalidOperation
 from busbar.store.contract import StoreError
-from busbar.store.durable_names import move
-from busbar.store.sqlite.catalogue import FILE, catalogue_in
-from busbar.store.sqlite.directory import REPLACED
 
 
 @dataclass(frozen=True, slots=True)
 class RebuiltCatalogue:
-    file: Path
+    name: str
     report: RebuildReport
-    replaced: Path | None
-    """The name that the catalogue has now that was there."""
+    replaced: str
+    """The name that the catalogue has now that was there; empty if there was none."""
     refused: dict[str, str]
     """Stores that could not be read, with the reason."""
 
 
-def rebuild_catalogue(data: Path, *, force: bool = False) -> RebuiltCatalogue:
-    """Make the catalogue of a data directory that no process serves. Raises DataDirectoryError, StoreError, OSError,
-    ConfigError, InvalidOperation."""
+def rebuild_catalogue(data: Path, *, force: bool = False, url: str = "") -> RebuiltCatalogue:
+    """Make the catalogue of a data directory that no process serves; with `url`, in that database. Raises
+    DataDirectoryError, StoreError, OSError, ConfigError, InvalidOperation."""
     directory = DataDirectory(data)
     try:
-        return _rebuild(directory.path, force)
+        return _rebuild(directory.path, force, url)
     finally:
         directory.release()
 
 
-def _rebuild(path: Path, force: bool) -> RebuiltCatalogue:
-    place = catalogue_in(path)
+def _rebuild(path: Path, force: bool, url: str) -> RebuiltCatalogue:
+    places = StorePlaces(path)
+    place = places.catalogue(url)
     if place.exists() and not force:
         raise InvalidOperation(
             f"There is a catalogue {place.name}. If it is damaged, --force makes another one and renames it."
@@ -53,7 +50,6 @@ def _rebuild(path: Path, force: bool) -> RebuiltCatalogue:
     found: dict[str, StoreRows] = {}
     fragments: dict[str, dict[int, int]] = {}
     refused: dict[str, str] = {}
-    places = StorePlaces(path)
     for name in places.names():
         try:
             found[name], fragments[name] = _read(places.at(name))
@@ -63,9 +59,9 @@ def _rebuild(path: Path, force: bool) -> RebuiltCatalogue:
         reasons = "; ".join(refused.values()) or "there are none"
         raise StoreError(f"no store of {path} can be read: {reasons}")
     content, report = rebuild(found, fragments)
-    replaced = _rename_current(path) if place.exists() else None
+    replaced = place.set_aside() if place.exists() else ""
     place.create(content)
-    return RebuiltCatalogue(path / FILE, report, replaced, refused)
+    return RebuiltCatalogue(place.name, report, replaced, refused)
 
 
 def _read(place: StorePlace) -> tuple[StoreRows, dict[int, int]]:
@@ -78,13 +74,3 @@ def _read(place: StorePlace) -> tuple[StoreRows, dict[int, int]]:
         return found, heads
     finally:
         store.close()
-
-
-def _rename_current(path: Path) -> Path:
-    """Rename the current catalogue; returns its new path."""
-    aside = path / f"{FILE}{REPLACED}{time.time_ns() // 1_000_000}"
-    # The log first: without it the file would look whole.
-    for file, name in ((path / f"{FILE}-wal", f"{aside.name}-wal"), (path / FILE, aside.name)):
-        if file.exists():
-            move(file, file.with_name(name))
-    return aside

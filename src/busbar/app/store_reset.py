@@ -20,7 +20,6 @@ from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
 from busbar.model.api import StoreView
 from busbar.model.limits import Limits
-from busbar.store.sqlite.catalogue import catalogue_in
 
 
 async def reset_store(data: Path, name: str) -> StoreView:
@@ -48,7 +47,7 @@ async def _reset(path: Path, name: str) -> StoreView:
 
     stores = StoreSet([make_host(name) for name in await asyncio.to_thread(places.names)], make_host)
     stores.needs_one = False
-    catalogue = Catalogue(stores, CatalogueHome(catalogue_in(path), loop), Limits())
+    catalogue = Catalogue(stores, CatalogueHome(places.catalogue(), loop), Limits())
     port.serve(stores, catalogue)
     try:
         await catalogue.load()

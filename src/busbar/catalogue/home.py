@@ -6,6 +6,7 @@ Rules:
 3. After an unknown outcome the home is opened again, and its changes show whether the change was made. As long as it cannot
    be opened, no change is possible, and the outcome stays unknown. `recover` tries again.
 4. If another process has claimed the home, this one must stop.
+5. Where processes of several machines can claim the home, its owner beats. If a beat fails, the home is opened again.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class CatalogueHome:
         self._store: CatalogueStore | None = None
         self._unknown: Changes | None = None
         """The change with the next number, if it is not known whether it was made."""
+        self._beating: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -73,8 +75,33 @@ class CatalogueHome:
 
     async def open(self) -> None:
         """Become its writer, and read all entries. Raises StoreError."""
-        content = await self._thread.call(lambda: self._claim().read_all(), LONG)
+        content = await self._thread.call(lambda: (self._store or self._claim()).read_all(), LONG)
         self.namespace, self.version, self.entries = content.namespace, content.version, dict(content.entries)
+        self._start_beating()
+
+    async def claim(self) -> None:
+        """Become its writer, also before it is made. Raises StoreError."""
+        await self._thread.call(self._claim, LONG)
+        self._start_beating()
+
+    def _start_beating(self) -> None:
+        if self._location.beat_seconds and self._beating is None:
+            self._beating = asyncio.get_running_loop().create_task(self._beat())
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._location.beat_seconds)
+            if self._unknown is not None:
+                continue  # it is opened again by `recover`
+            try:
+                await self._thread.call(lambda: (self._store or self._claim()).beat())
+            except Fenced:
+                self._fenced()
+                return
+            except StoreError as error:
+                _log.warning("the catalogue: %s", error)
+                if not never_began(error):
+                    self._thread.post(self._drop, lambda result, error: None)
 
     def _claim(self) -> CatalogueStore:
         """Open and claim the home, on the thread."""
@@ -96,6 +123,9 @@ class CatalogueHome:
 
     async def close(self) -> None:
         """Release the home and end the thread."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
         if not self._thread.is_stopped:
             self._thread.post(self._release, lambda result, error: None, HOWEVER_LONG)
             if not await self._thread.stop():
@@ -145,6 +175,9 @@ class CatalogueHome:
         before, changes = self.version, self._unknown
         try:
             since = await self._thread.call(lambda: self._claim().changes_since(before), LONG)
+        except Fenced:
+            self._fenced()
+            return None
         except StoreError as error:
             _log.warning("the catalogue cannot be opened again yet: %s", error)
             return None

@@ -28,13 +28,16 @@ def rebuild(
         bool,
         typer.Option("--force", help="Also if there is a catalogue. It is renamed."),
     ] = False,
+    catalogue: Annotated[
+        str, typer.Option(metavar="URL", help="The PostgreSQL database that it is made in, if not in DIR.")
+    ] = "",
     where: ConnectionOptions,
 ) -> None:
     """Make the catalogue of --data from the definitions in its stores, while no Busbar serves it."""
     from busbar.app.catalogue_rebuild import rebuild_catalogue
 
     with files_of(where):
-        made = rebuild_catalogue(where.data, force=force)
+        made = rebuild_catalogue(where.data, force=force, url=catalogue)
     for line in _lines(made):
         print(printable(line))
 
@@ -42,9 +45,9 @@ def rebuild(
 def _lines(made: RebuiltCatalogue) -> list[str]:
     report = made.report
     lines = []
-    if made.replaced is not None:
-        lines.append(f"The old catalogue is {made.replaced.name} now.")
-    lines.append(f"{made.file.name} has {len(report.entities)} entities, from {', '.join(report.stores)}.")
+    if made.replaced:
+        lines.append(f"The old catalogue is {made.replaced} now.")
+    lines.append(f"{made.name} has {len(report.entities)} entities, from {', '.join(report.stores)}.")
     lines += [f"{name} could not be read: {reason}" for name, reason in made.refused.items()]
     lines += [f"{name} is missing: what it alone had is not in the catalogue." for name in report.missing]
     lines += [f"{name} is not a store of this namespace, and was ignored." for name in report.ignored]

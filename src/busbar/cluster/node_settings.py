@@ -23,16 +23,19 @@ class NodeSettings(msgspec.Struct, array_like=True):
     gateway: str = ""
     """The name of the gateway. No other has had it, also none of an earlier process of this broker."""
     namespace: str = "busbar"
+    addresses: dict[str, str] = {}
+    """By broker of another node, where its stores can be reached. Empty if all brokers are of one machine."""
+    has_nodes: bool = False
+    """Whether owners of stores can be frozen or cut off while others claim their stores."""
 
 
 SHARED = (
-    "max_connections",
-    "max_entity_connections",
     "max_http_connections",
     "max_unauthenticated_connections",
     "max_silent_connections",
 )
-"""Limits of connections. They are the namespace's, whichever gateway a client came to."""
+"""Limits that are divided among the gateways: of connections that have not authenticated, and of HTTP, which is not counted.
+All others are those of the namespace. Gateways share the limits of AMQP connections by connection_share.py."""
 
 
 def share_of(limits: Limits, number: int, gateways: int) -> Limits:

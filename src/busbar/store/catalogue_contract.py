@@ -55,6 +55,9 @@ class CatalogueStore(Protocol):
     def changes_since(self, version: int) -> dict[int, dict[str, bytes | None]] | None:
         """The changes after that version, by number, in their order. None: not all of them are kept any more."""
 
+    def beat(self) -> None:
+        """Show other processes that the owner works. Raises Fenced, OutcomeUnknown."""
+
     def release(self) -> None:
         """Release it cleanly (idempotent). It may be claimed again."""
 
@@ -72,3 +75,7 @@ class CatalogueLocation:
     """A handle on the catalogue that is there, not claimed yet."""
     create: Callable[[CatalogueContent], None]
     """Makes a catalogue where none is, as a whole or not at all."""
+    set_aside: Callable[[], str]
+    """Gives the catalogue that is there another name, and returns that."""
+    beat_seconds: float = 0.0
+    """How often the owner has to beat (0: never)."""

@@ -1,4 +1,4 @@
-"""Who owns a store: the claim in the row `owner`, which every commit checks.
+"""Who owns a store, or a catalogue: the claim in the row `owner`, which every commit checks.
 
 - A claim draws a random number and raises the epoch. A commit of an earlier claim finds another number and writes nothing,
   however late it arrives.
@@ -7,6 +7,7 @@
   for LEASE seconds, the owner hangs: its session is ended, and the store is claimed. Clocks are not compared.
 - An owner that has lost its connection claims again for itself (`reclaim`). From then on its old session can change nothing.
   The epoch stays.
+- A process may hold several handles one after the other. A claim that one of them drew is no other owner's.
 - A claim waits for the commit of another session at most LOCK_WAIT, then it ends that session.
 """
 
@@ -16,7 +17,7 @@ import os
 import secrets
 import socket
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 
@@ -29,9 +30,11 @@ LOCK_WAIT = 1.0
 _LOOK = 0.02  # seconds between looks at an owner that may be about to end
 
 _OWNER = (
-    "SELECT epoch, claim, holder, beat, (SELECT max(commit) FROM journal), EXISTS(SELECT FROM pg_stat_activity AS a"
+    "SELECT epoch, claim, holder, beat, ({progress}), EXISTS(SELECT FROM pg_stat_activity AS a"
     " WHERE a.pid = owner.pid AND a.backend_start = owner.pid_started) FROM owner"
 )
+COMMITS = "SELECT max(commit) FROM journal"
+"""How far a store's owner has come."""
 _END = (
     "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a, owner"
     " WHERE a.pid = owner.pid AND a.backend_start = owner.pid_started AND a.pid <> pg_backend_pid()"
@@ -45,37 +48,102 @@ _FREE = "UPDATE owner SET pid = 0, pid_started = NULL, beat = clock_timestamp() 
 _BEAT = "UPDATE owner SET beat = clock_timestamp() WHERE claim = $1 RETURNING claim"
 
 
+def boot_time() -> float:
+    """Seconds of a clock that goes on while the process, or the machine, is suspended."""
+    return time.clock_gettime(
+        time.CLOCK_BOOTTIME if hasattr(time, "CLOCK_BOOTTIME") else time.CLOCK_MONOTONIC
+    )
+
+
+class OwnerRow(NamedTuple):
+    """The owner's row at one time."""
+
+    epoch: int
+    claim: int
+    holder: str
+    beat: object
+    progress: int | None
+    is_alive: bool
+    """Whether the session lives that the owner writes with."""
+
+    @property
+    def sign_of_life(self) -> tuple[object, ...]:
+        return (self.claim, self.beat, self.progress)
+
+
+class LeaseWatch:
+    """Decides whether an owner has lost its lease, by the clock of the one that watches. Pure."""
+
+    def __init__(self, lease: float) -> None:
+        self._lease = lease
+        self._seen: tuple[object, ...] | None = None
+        self._since = 0.0
+        self.has_moved = False
+        """Whether the owner has shown that it works since the watch began."""
+
+    def is_free(self, row: OwnerRow, now: float) -> bool:
+        """Whether anyone may claim: the owner's session has ended, or nothing was seen of it for the whole lease."""
+        if not row.is_alive:
+            return True
+        if self._seen != row.sign_of_life:
+            self.has_moved = self._seen is not None
+            self._seen, self._since = row.sign_of_life, now
+        return now - self._since >= self._lease
+
+    def silence(self, now: float) -> float:
+        """For how many seconds nothing was seen of the owner."""
+        return 0.0 if self._seen is None else now - self._since
+
+
 class Ownership:
     """The claim of one handle."""
 
-    def __init__(self, connection: DatabaseConnection, address: DatabaseAddress) -> None:
+    def __init__(
+        self,
+        connection: DatabaseConnection,
+        address: DatabaseAddress,
+        progress: str = COMMITS,
+        drawn: list[int] | None = None,
+        holder: str = "",
+        lease: float = 0.0,
+    ) -> None:
+        """`progress` selects a number that rises as the owner works. `drawn` is shared by the handles of a process; `holder`
+        names the owner for people. `lease` is in seconds (0: LEASE)."""
         self.epoch = 0
         self.claim = 0
         self._connection = connection
         self._where = address.shown
-        self._drawn: list[int] = []
+        self._lease = lease
+        self._owner = _OWNER.format(progress=progress)
+        self._holder = holder or f"process {os.getpid()} on {socket.gethostname()}"
+        self._drawn: list[int] = [] if drawn is None else drawn
         """All claims of this handle. A server that has lost commits may have an earlier one: it is no other owner's."""
 
-    def take(self, least_epoch: int) -> None:
-        """Become the owner, with an epoch above the present one, and not below `least_epoch`. Raises StoreInUse."""
-        epoch, claim = self._wait_until_free()
-        if not self._write(max(epoch + 1, least_epoch), [claim]):
+    def was_replaced(self) -> bool:
+        """Whether this handle, or an earlier one of this process, was the owner, did not free it, and another one is now."""
+        return bool(self._drawn) and self.row().claim not in self._drawn
+
+    def row(self) -> OwnerRow:
+        return OwnerRow(*self._connection.fetch(self._owner)[0])
+
+    def take(self, least_epoch: int, stale: int | None = None) -> None:
+        """Become the owner, with an epoch above the present one, and not below `least_epoch`. Raises StoreInUse.
+
+        A claim that was drawn here is replaced at once, and so is `stale`, whose lease is over."""
+        row = self._wait_until_free(stale)
+        if not self._write(max(row.epoch + 1, least_epoch), [row.claim]):
             raise StoreInUse(f"{self._where} was claimed by another process at the same time")
 
-    def _wait_until_free(self) -> tuple[int, int]:
-        began, seen = time.monotonic(), None
+    def _wait_until_free(self, stale: int | None) -> OwnerRow:
+        watch = LeaseWatch(self._lease or LEASE)
         while True:
-            epoch, claim, holder, beat, commit, is_alive = self._connection.fetch(_OWNER)[0]
-            if not is_alive:
-                return epoch, claim
-            now = (claim, beat, commit)
-            if seen is None:
-                seen = now
-            elif seen != now:
-                raise StoreInUse(f"{self._where} is in use by {holder}")
-            elif time.monotonic() - began >= LEASE:
-                self._connection.fetch(_END)
-                return epoch, claim
+            row = self.row()
+            if row.claim == stale or row.claim in self._drawn or watch.is_free(row, time.monotonic()):
+                if row.is_alive:
+                    self._connection.fetch(_END)
+                return row
+            if watch.has_moved:
+                raise StoreInUse(f"{self._where} is in use by {row.holder}")
             time.sleep(_LOOK)
 
     def retake(self) -> None:
@@ -92,7 +160,7 @@ class Ownership:
         taken: list[Any] = []
         while True:
             try:
-                taken = self._connection.fetch(_TAKE, epoch, claim, _holder(), known)
+                taken = self._connection.fetch(_TAKE, epoch, claim, self._holder, known)
                 break
             except asyncpg.LockNotAvailableError:
                 self._connection.fetch(_END)
@@ -110,7 +178,4 @@ class Ownership:
     def free(self) -> None:
         """Leave the store to the next owner."""
         self._connection.fetch(_FREE, self.claim)
-
-
-def _holder() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}"
+        self._drawn.clear()

@@ -24,9 +24,11 @@ Rules
 
 from __future__ import annotations
 
+import time
+
 import asyncpg
 
-from busbar.store.contract import StoreError
+from busbar.store.contract import NewerSchema, StoreError
 from busbar.store.postgresql.address import DatabaseAddress
 from busbar.store.postgresql.connection import DatabaseConnection
 
@@ -42,8 +44,7 @@ _VACUUM_TOAST = (
     " toast.autovacuum_vacuum_cost_delay = 0"
 )
 
-_TABLES = f"""
-CREATE TABLE meta(key text PRIMARY KEY, value text NOT NULL);
+OWNER_TABLE = """
 CREATE TABLE owner(
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     epoch bigint NOT NULL,
@@ -52,6 +53,11 @@ CREATE TABLE owner(
     pid integer NOT NULL,
     pid_started timestamptz,
     beat timestamptz NOT NULL);
+INSERT INTO owner(epoch, claim, holder, pid, beat) VALUES (0, 0, '', 0, now());
+"""
+_TABLES = f"""
+CREATE TABLE meta(key text PRIMARY KEY, value text NOT NULL);
+{OWNER_TABLE}
 CREATE TABLE journal(
     commit bigint PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT now(),
@@ -122,7 +128,6 @@ CREATE TABLE written(
     id bytea NOT NULL,
     PRIMARY KEY (fragment, writer, batch, id)) WITH ({_VACUUM});
 CREATE TABLE definition(name bytea PRIMARY KEY, value bytea NOT NULL);
-INSERT INTO owner(epoch, claim, holder, pid, beat) VALUES (0, 0, '', 0, now());
 INSERT INTO meta VALUES ('application', '{APPLICATION}'), ('schema', '{SCHEMA_VERSION}');
 """
 
@@ -130,11 +135,19 @@ INSERT INTO meta VALUES ('application', '{APPLICATION}'), ('schema', '{SCHEMA_VE
 def identity(connection: DatabaseConnection, address: DatabaseAddress) -> str | None:
     """The identity of the store in the schema; None if there is no store. Raises StoreError if the schema has something
     else, or a newer store."""
-    name = address.schema
+    found = read_meta(connection, address, APPLICATION, SCHEMA_VERSION, "store")
+    return None if found is None else found.get("identity", "")
+
+
+def read_meta(
+    connection: DatabaseConnection, address: DatabaseAddress, application: str, version: int, what: str
+) -> dict[str, str] | None:
+    """The rows of `meta`; None if the schema has no tables. Raises StoreError if the schema is of another application, or of
+    a version above this one."""
     (tables,) = connection.fetch(
         "SELECT count(*) FILTER (WHERE relname = 'meta'), count(*) FROM pg_class"
         " WHERE relnamespace = to_regnamespace($1::text)",
-        f'"{name}"',
+        f'"{address.schema}"',
     )
     if tables[1] == 0:
         return None
@@ -144,27 +157,34 @@ def identity(connection: DatabaseConnection, address: DatabaseAddress) -> str | 
             found = dict(connection.fetch("SELECT key, value FROM meta"))
         except asyncpg.UndefinedColumnError:
             pass  # it is another application's
-    if found.get("application") != APPLICATION:
+    if found.get("application") != application:
         raise StoreError(
-            f"{address.shown} is not a Busbar store: its schema has tables of another application"
+            f"{address.shown} is not a Busbar {what}: its schema has tables of another application"
         )
-    version = found.get("schema", "0")
-    if int(version) > SCHEMA_VERSION:
-        raise StoreError(
-            f"{address.shown} has version {version} of the schema: this Busbar knows up to version {SCHEMA_VERSION}"
+    there = found.get("schema", "0")
+    if int(there) > version:
+        raise NewerSchema(
+            f"{address.shown} has version {there} of the schema: this Busbar knows up to version {version}"
         )
-    return found.get("identity", "")
+    return found
 
 
 def create(connection: DatabaseConnection, address: DatabaseAddress, identity: str) -> None:
     """Create the tables of an empty store, all or none."""
+    create_tables(connection, address, f"{_TABLES} INSERT INTO meta VALUES ('identity', '{identity}');")
+
+
+def create_tables(connection: DatabaseConnection, address: DatabaseAddress, tables: str) -> None:
+    """Create the schema, if it is not there, and tables in it, all or none."""
     name = address.schema
     has_schema = connection.fetch("SELECT to_regnamespace($1::text) IS NOT NULL", f'"{name}"')[0][0]
     made = "" if has_schema else f'CREATE SCHEMA "{name}";'
-    known = f"INSERT INTO meta VALUES ('identity', '{identity}');"
-    connection.execute(f"BEGIN; {made} {_TABLES} {known} COMMIT")
+    connection.execute(f"BEGIN; {made} {tables} COMMIT")
 
 
-def rename(connection: DatabaseConnection, address: DatabaseAddress, aside: str) -> None:
-    """Give the schema another name, under which an operator finds what it has."""
+def set_aside(connection: DatabaseConnection, address: DatabaseAddress) -> str:
+    """Give the schema another name, under which an operator finds what it has. Returns that name."""
+    suffix = f"_replaced_{time.time_ns() // 1_000_000}"
+    aside = address.schema[: 63 - len(suffix)] + suffix
     connection.execute(f'ALTER SCHEMA "{address.schema}" RENAME TO "{aside}"')
+    return aside

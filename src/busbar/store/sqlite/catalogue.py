@@ -13,6 +13,7 @@ full disk, and writes little.
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 
 from busbar.store.catalogue_contract import (
@@ -23,6 +24,7 @@ from busbar.store.catalogue_contract import (
     VersionedEntry,
 )
 from busbar.store.contract import Fenced, StoreError
+from busbar.store.durable_names import REPLACED, move
 from busbar.store.location import StoreMissing
 from busbar.store.sqlite.database import DatabaseSchema, make_database, wal_of
 from busbar.store.sqlite.file import Need, StoreFile
@@ -59,7 +61,17 @@ def catalogue_in(directory: Path) -> CatalogueLocation:
             raise StoreMissing(f"{path} is missing")
         return SqliteCatalogue(path)
 
-    return CatalogueLocation(str(path), exists, open_it, lambda content: make_catalogue(path, content))
+    def set_aside() -> str:
+        aside = f"{FILE}{REPLACED}{time.time_ns() // 1_000_000}"
+        # The log first: without it the file would look whole.
+        for file, name in ((wal_of(path), f"{aside}-wal"), (path, aside)):
+            if file.exists():
+                move(file, path.with_name(name))
+        return aside
+
+    return CatalogueLocation(
+        str(path), exists, open_it, lambda content: make_catalogue(path, content), set_aside
+    )
 
 
 def make_catalogue(path: Path, content: CatalogueContent) -> None:
@@ -130,6 +142,9 @@ class SqliteCatalogue:
         ):
             found.setdefault(number, {})[name] = value
         return found if len(found) == max(0, self._number("version") - version) else None
+
+    def beat(self) -> None:
+        """Return at once: the lock of the file shows that the owner lives."""
 
     def release(self) -> None:
         self._file.release()
