@@ -36,7 +36,9 @@ def test_the_frozen_one_delivers_nothing_and_its_sessions_are_not_free() -> None
         (lock,) = other.locks
         other.settle(lock, c.COMPLETE)
         world.run(0.1)
-        world.note("the message is completed, and the first broker goes on")  # lines are the clock of what was seen
+        world.note(
+            "the message is completed, and the first broker goes on"
+        )  # lines are the clock of what was seen
         world.run(2.0)
         assert first.is_dead, "it was fenced"
         assert not receiver.locks, "the message was completed elsewhere before"
