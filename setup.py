@@ -51,6 +51,8 @@ COMPILED = (
     "src/busbar/partitions/*.py",
     "src/busbar/store/journal/changes_*.py",
     "src/busbar/store/journal/pending.py",
+    "src/busbar/store/number_runs.py",
+    "src/busbar/store/postgresql/folding.py",
     "src/busbar/gateway/amqp/connection_links.py",
     "src/busbar/gateway/amqp/connection_origin.py",
     "src/busbar/gateway/amqp/coordinator.py",

@@ -39,6 +39,7 @@ from busbar.amqp.session import Session
 from busbar.amqp.types import Described, Symbol, UInt, ULong
 from busbar.message.decoded import DecodedMessage, decode_message, encode_message
 from busbar.model.sas import sign
+from harness.conditions import Conditions
 
 KEY_NAME = "RootManageSharedAccessKey"
 BATCH_FORMAT = 0x80013700
@@ -101,33 +102,20 @@ def batch_of(payloads: list[bytes]) -> bytes:
     return b"".join(parts)
 
 
-class LoadLink:
+class LoadLink(Conditions):
     """What every link does: it waits for its attach, and notices its end."""
 
     def __init__(self, connection: LoadConnection) -> None:
+        super().__init__()
         self.connection = connection
         self.attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self.over = False
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until the condition holds; it is checked whenever something happens on the link."""
-        if condition():
-            return
-        if self.over:
+        if self.over and not condition():
             raise ConnectionOver
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((condition, future))
-        await future
-
-    def wake(self) -> None:
-        if not self._waiters:
-            return
-        for waiter in self._waiters:
-            condition, future = waiter
-            if not future.done() and condition():
-                future.set_result(None)
-        self._waiters = [waiter for waiter in self._waiters if not waiter[1].done()]
+        await super().until(condition)
 
     def end(self, error: AmqpError | None) -> None:
         self.over = True
@@ -136,10 +124,7 @@ class LoadLink:
         )
         if not self.attached.done():
             self.attached.set_exception(problem)
-        for _condition, future in self._waiters:
-            if not future.done():
-                future.set_exception(problem)
-        self._waiters.clear()
+        self.fail(problem)
 
     def credit_changed(self) -> None:
         pass

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from harness.amqp_driver import Payload, Receiver, Sender, connect
 from harness.measured import MeasuredServer
@@ -32,10 +34,33 @@ class Cost:
         return self.cpu_seconds * 1e6 / max(1, self.messages)
 
 
+class Spending(Protocol):
+    """A server whose expenses can be read."""
+
+    def cpu_seconds(self) -> float: ...
+
+    def syncs(self) -> int | None: ...
+
+
+class Sending(Protocol):
+    """A sender that keeps a number of messages unanswered."""
+
+    outstanding: int
+    acknowledged: int
+
+    def start(self, count: int) -> None: ...
+
+    def stop(self) -> None: ...
+
+    async def send(self, count: int) -> None: ...
+
+    async def until(self, condition: Callable[[], bool]) -> None: ...
+
+
 class Meter:
     """Measures what the server spends between two moments."""
 
-    def __init__(self, server: MeasuredServer) -> None:
+    def __init__(self, server: Spending) -> None:
         self._server = server
         self._began = time.monotonic()
         self._cpu = server.cpu_seconds()
@@ -114,7 +139,7 @@ async def cycling(
     return cost
 
 
-async def send_for(sender: Sender, seconds: float) -> None:
+async def send_for(sender: Sending, seconds: float) -> None:
     """Send without a pause for a time; returns when all messages are answered."""
     sender.start(WITHOUT_END)
     await asyncio.sleep(seconds)

@@ -55,6 +55,8 @@ class MemoryStore:
         self._broken = False
         self._calls_left = -1
         self.is_broken_by_fault = False
+        self.is_at_once = False
+        """What `commits_at_once` returns."""
 
     # Faults
 
@@ -121,6 +123,9 @@ class MemoryStore:
         if fault is not None:
             self._broken = True
             raise OutcomeUnknown("the store failed during a commit (injected)")
+
+    def commits_at_once(self, batches: Sequence[Changes]) -> bool:
+        return self.is_at_once
 
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:
         here = self._owned().fragments

@@ -97,7 +97,7 @@ class PostgresqlServer:
         if template is not None:
             shutil.copytree(template, self.data)
             self.own_data()
-        self.port = _free_port()
+        self.port = free_port()
         self._settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -247,7 +247,7 @@ def _end_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -4,6 +4,7 @@ It is to the simulation what broker/store_host.py is to a broker. Nothing happen
 
     submit, change_fragments    what gateways and the catalogue ask for; commands are applied where they can be
     turn                        one turn of the event loop: a job is given to the thread, effects are performed
+                                (or the event loop does it: see `inlines`)
     work(fault)                 the thread does the first piece of its work, well or not
     hang                        the piece under way takes longer than the patience; `work` still ends it later
     fire                        the timer, whether it is due or not
@@ -21,11 +22,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from busbar.broker.commit_loop import CommitLoop
 from busbar.broker.fragment_loading import DurableState, build_machine, load, save_locks
 from busbar.broker.fragment_machine import FragmentMachine
+from busbar.broker.hand_over import locks_to_keep
 from busbar.broker.host_api import StoreState
 from busbar.broker.job import Job
 from busbar.broker.refusals import STORE_UNAVAILABLE, StoreHung
@@ -127,6 +129,8 @@ class SimulatedHost:
         self.lifecycle = StoreLifecycle("memory", self.commit_loop, has_place=True, on_change=lambda: None)
         self.access = StoreAccess(place.open, place.location())
         self.thread: deque[Work] = deque()
+        self.inlines: Callable[[], bool] = lambda: False
+        """Whether the event loop commits the next group itself. It does so only if the thread has no work."""
         self._clock = clock
         self._bounds = bounds
         self._observer = observer
@@ -282,19 +286,26 @@ class SimulatedHost:
     def has_turn(self) -> bool:
         return self.lifecycle.has_turn
 
-    def turn(self) -> None:
-        """Give the thread its next job, and perform what may be performed."""
+    def turn(self, fault: JobFault | None = None) -> None:
+        """Give the thread its next job, or do it, and perform what may be performed. The fault is that of a job that is done
+        here."""
         has_more = True
         while has_more:
             now = self._clock()
             step = self.lifecycle.step(now, now)
-            if step.job is not None:
-                self.thread.append(Work(step.job))
-                self._observer.job_started(_fragments(step.job))
+            effects = step.effects
             has_more = step.has_more
+            if step.job is not None:
+                self._observer.job_started(_fragments(step.job))
+                if not self.thread and not has_more and not step.job.reads and self.inlines():
+                    _, error = self._outcome(step.job, fault)
+                    self._job_ended(step.job, error)
+                    effects = effects + self.commit_loop.take_effects()
+                else:
+                    self.thread.append(Work(step.job))
         self._proceed()
-        if step.effects:
-            self._observer.performed(step.effects)
+        if effects:
+            self._observer.performed(effects)
 
     def _proceed(self) -> None:
         if self._failure is not None:
@@ -320,22 +331,25 @@ class SimulatedHost:
     def work(self, fault: JobFault | None = None) -> None:
         """Do the first piece of work. A fault that cannot happen to it does not."""
         work = self.thread.popleft()
-        fault = self._inject(work.task, fault)
-        result: Any = None
-        error: StoreError | None = None
-        try:
-            result = self._perform(work.task)
-        except StoreError as raised:
-            self._check_expected(raised, fault)
-            error = raised
-        finally:
-            self.place.breaks_after = -1
+        result, error = self._outcome(work.task, fault)
         if work.given_up:
             if not self.hangs:
                 self.lifecycle.disk_answers(self._clock())
         else:
             self._returned(work, result, error)
         self._proceed()
+
+    def _outcome(
+        self, task: Job | StoreOperation, fault: JobFault | None
+    ) -> tuple[object, StoreError | None]:
+        fault = self._inject(task, fault)
+        try:
+            return self._perform(task), None
+        except StoreError as raised:
+            self._check_expected(raised, fault)
+            return None, raised
+        finally:
+            self.place.breaks_after = -1
 
     def _perform(self, task: Job | StoreOperation) -> object:
         if isinstance(task, Admit):
@@ -356,16 +370,19 @@ class SimulatedHost:
         now = self._clock()
         task = work.task
         if isinstance(task, Job):
-            if error is None:
-                self._observer.job_done(_fragments(task))
-                self.lifecycle.job_done(now)
-            else:
-                self.lifecycle.job_failed(error, now)
+            self._job_ended(task, error)
             self.turn()
         elif error is None:
             self.lifecycle.operation_done(task, result, now, now)
         else:
             self.lifecycle.operation_failed(task, error, now, now)
+
+    def _job_ended(self, job: Job, error: StoreError | None) -> None:
+        if error is None:
+            self._observer.job_done(_fragments(job))
+            self.lifecycle.job_done(self._clock())
+        else:
+            self.lifecycle.job_failed(error, self._clock())
 
     @property
     def can_hang(self) -> bool:
@@ -429,7 +446,7 @@ class SimulatedHost:
         kept: set[int] = set()
         if is_clean:
             with contextlib.suppress(StoreError):
-                for fragment, held in self.lifecycle.locks_to_keep().items():
+                for fragment, held in locks_to_keep(self.lifecycle.commit_loop).items():
                     self.access.use(partial(save_locks, fragment=fragment, held=held))
                     kept.add(fragment)
                 self.access.use(lambda store: store.release())

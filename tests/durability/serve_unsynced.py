@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -19,6 +20,7 @@ def never_sync() -> None:
         return connection
 
     setattr(file, "open_database", unsynced)  # noqa: B010
+    os.fdatasync = lambda fd: None  # of the journal
 
 
 if __name__ == "__main__":

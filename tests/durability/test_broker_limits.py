@@ -1,18 +1,23 @@
-"""Limits of connections with several brokers: they are the namespace's, and divided among the gateways."""
+"""Limits of connections with several brokers: they are the namespace's, and the brokers share them."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 from busbar.cluster.node_settings import SHARED, share_of
 from busbar.model.limits import Limits
 from harness.amqp_driver import ConnectionOver, LinkRefused, LoadConnection, connect
-from harness.processes import brokers_of
+from harness.processes import brokers_of, client_connections
 from harness.serving import Busbar, config_text
 from tests.durability.test_brokers import process_of
 
@@ -35,7 +40,8 @@ def test_the_shares_are_the_limit_or_one_each(limit: int) -> None:
 
 
 @pytest.mark.req("B12")
-def test_three_brokers_have_no_more_connections_than_the_namespace_may(tmp_path: Path) -> None:
+def test_all_brokers_together_have_as_many_connections_as_the_namespace_may(tmp_path: Path) -> None:
+    """They are had wherever the clients are, and again as soon as they are free."""
     limits = {"max_connections": CONNECTIONS, "max_entity_connections": ENTITY_CONNECTIONS}
     server = Busbar(
         tmp_path / "data", config_text({"q": {}}, limits), arguments=("--brokers", str(BROKERS))
@@ -48,26 +54,80 @@ def test_three_brokers_have_no_more_connections_than_the_namespace_may(tmp_path:
 
 
 async def crowd(server: Busbar) -> None:
-    connections: list[LoadConnection] = []
-    refused = 0
-    while refused < 10:
-        try:
-            connections.append(await connect(server.port))
-        except (ConnectionOver, ConnectionError):
-            refused += 1
-            await asyncio.sleep(0.05)  # who has how many is told from time to time
-        assert len(connections) <= CONNECTIONS
+    connections = [await connect(server.port) for _ in range(CONNECTIONS)]
+    await is_full(server)
     at = Counter(process_of(server, connection) for connection in connections)
-    assert sorted(at) == sorted(brokers_of(server).values()) and max(at.values()) <= CONNECTIONS // BROKERS
-    assert len(connections) == CONNECTIONS, "all shares can be had"
+    assert sorted(at) == sorted(brokers_of(server).values())
 
-    attached: Counter[int] = Counter()
-    for connection in connections:
-        try:
-            await connection.receiver("q", credit=1)
-            attached[process_of(server, connection)] += 1
-        except LinkRefused as error:
-            assert "resource-limit-exceeded" in str(error)
-    assert sorted(attached.values()) == [2, 2, 3]
-    for connection in connections:
+    # All that one entity may have are first at some brokers alone, then at the others.
+    for is_reversed in (False, True):
+        order = sorted(
+            connections, key=lambda connection: process_of(server, connection), reverse=is_reversed
+        )
+        attached = [connection for connection in order if await attaches(connection)]
+        assert attached == order[:ENTITY_CONNECTIONS]
+        for connection in attached:
+            await connection.close()
+        connections = order[ENTITY_CONNECTIONS:] + [await room_for_one(server) for _ in attached]
+        await is_full(server)
+
+    # What a broker had that was killed is free.
+    killed = min(brokers_of(server).values())
+    lost = [connection for connection in connections if process_of(server, connection) == killed]
+    others = [connection for connection in connections if connection not in lost]
+    os.kill(killed, signal.SIGKILL)
+    for connection in lost:
+        connection.abort()
+    others += [await room_for_one(server) for _ in lost]
+    await is_full(server)
+    for connection in others:
         await connection.close()
+
+
+async def attaches(connection: LoadConnection) -> bool:
+    try:
+        await connection.receiver("q", credit=1)
+        return True
+    except LinkRefused as error:
+        assert "resource-limit-exceeded" in str(error) and "'q'" in str(error)
+        return False
+
+
+async def is_full(server: Busbar) -> None:
+    for _ in range(BROKERS):
+        with pytest.raises(ConnectionOver, match=f"{CONNECTIONS} AMQP connections"):
+            await connect(server.port)
+
+
+async def room_for_one(server: Busbar) -> LoadConnection:
+    """A connection in the place of one that has ended, which the gateway may not have noticed yet."""
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(ConnectionOver, ConnectionError):
+                return await connect(server.port)
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.req("B12")
+def test_sdk_clients_of_two_brokers_share_the_limit_of_an_entity(tmp_path: Path) -> None:
+    server = Busbar(
+        tmp_path / "data",
+        config_text({"q": {}}, {"max_entity_connections": 2}),
+        arguments=("--brokers", "2"),
+    ).start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+        first, second, third = (
+            stack.enter_context(
+                ServiceBusClient.from_connection_string(server.connection_string, retry_total=0)
+            )
+            for _ in range(3)
+        )
+        senders = [client.get_queue_sender("q") for client in (first, second)]
+        for sender in senders:
+            sender.send_messages(ServiceBusMessage("x"))
+        assert {*client_connections(server).values()} == {*brokers_of(server).values()}, "one at each"
+        with pytest.raises(ServiceBusError, match="'q' has links of as many"):
+            third.get_queue_sender("q").send_messages(ServiceBusMessage("too many"))
+        first.close()
+        third.get_queue_sender("q").send_messages(ServiceBusMessage("in its place"))

@@ -208,4 +208,4 @@ async def test_a_data_directory_of_an_older_version_is_opened(tmp_path: Path) ->
         server.stop()
     for number in range(4):
         with contextlib.closing(sqlite3.connect(server.data / f"store-{number}.db")) as database:
-            assert database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == (6,)
+            assert database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == (7,)

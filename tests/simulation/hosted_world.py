@@ -37,6 +37,9 @@ class HostedWorld(HostObserver):
         self.place = MemoryPlace(lambda: Disk(fragment_class=self.fragment_class))
         self.host: SimulatedHost
         self.quiet_checks = 0
+        self.inline_share = 0.0
+        """How many of the groups that the event loop may commit it does commit."""
+        self._inline = Random(f"inline commits of {seed}")
         self._nonces = count(100)
         self._requests = count(1)
         ids = Random(f"uuids of {seed}")
@@ -82,6 +85,7 @@ class HostedWorld(HostObserver):
             self.bounds,
             self,
         )
+        self.host.inlines = lambda: self._inline.random() < self.inline_share
         self.host.open(is_new=is_new)
 
     def submit(self, command: c.Command) -> None:
@@ -94,9 +98,12 @@ class HostedWorld(HostObserver):
 
     # ---- turns and work ----
 
-    def turn(self) -> None:
-        self.trace.add("turn")
-        self.host.turn()
+    def turn(self, fault: JobFault | None = None) -> None:
+        """The fault is that of a commit on the event loop."""
+        self.trace.add(f"turn: {fault.name} if it commits" if fault else "turn")
+        if fault is not None and self.inline_share:
+            self.fails(fault)
+        self.host.turn(fault)
         self.check()
 
     def work(self, fault: JobFault | None = None) -> None:

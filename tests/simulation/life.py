@@ -30,6 +30,7 @@ class Life(Generic[W]):
         self.seed = seed
         self.random = Random(seed)
         self.faults = Random(faults) if faults else self.random
+        self.inline_faults = Random(f"faults of inline commits of {seed}")
         self.kinds: list[Callable[[], None]] = []
         self.weights: list[float] = []
 
@@ -38,6 +39,7 @@ class Life(Generic[W]):
         self.weights += [weight * r.choice([0.3, 1, 1, 3]) for _, weight in kinds]
 
     def live(self, steps: int) -> None:
+        self.world.inline_share = self.inline_faults.choice([0.0, 0.0, 0.5, 1.0])
         try:
             for _ in range(steps):
                 self.step()
@@ -65,7 +67,7 @@ class Life(Generic[W]):
         if world.host.thread:
             world.work(self.faults.choice([None] * 9 + list(JobFault)))
         elif world.host.has_turn:
-            world.turn()
+            self.turn()
         elif world.host.wake_at:
             world.pass_time(max(1, world.host.wake_at - world.now))
         else:
@@ -73,7 +75,10 @@ class Life(Generic[W]):
         return True
 
     def turn(self) -> None:
-        self.world.turn()
+        """What fails here fails only if the event loop commits by itself."""
+        self.world.turn(
+            self.inline_faults.choice([None] * 9 + [JobFault.FULL, JobFault.LOST, JobFault.UNHEARD])
+        )
 
     def fail(self) -> None:
         self.world.turn()

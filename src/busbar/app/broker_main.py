@@ -1,11 +1,12 @@
 """The program of a broker process; `busbar serve --brokers N` starts it.
 
-    python -m busbar.app.broker_main NAME DIRECTORY CHANNEL FD_SOCKET TIMEOUT
+    python -m busbar.app.broker_main NAME DIRECTORY CHANNEL FD_SOCKET TIMEOUT INLINE_MESSAGES
 
 NAME is for people who look at the list of processes. CHANNEL and FD_SOCKET are the descriptors of its ends of the channel
-and of the socket over which client sockets are passed. TIMEOUT is the number of seconds that a disk may take to answer. The
-process lives as long as the channel. It ignores signals that a terminal or a supervisor sends to all processes at once: the
-controller handles them, and drains before it closes the channel.
+and of the socket over which client sockets are passed. TIMEOUT is the number of seconds that a disk may take to answer.
+Commits of at most INLINE_MESSAGES messages are made on the event loop. The process lives as long as the channel. It ignores
+signals that a terminal or a supervisor sends to all processes at once: the controller handles them, and drains before it
+closes the channel.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from busbar.cluster.broker_node import BrokerNode
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.controller_connection import ControllerConnection, Emit
 from busbar.cluster.node_settings import NodeSettings
+from busbar.cluster.shared_quota import SharedQuota
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
 from busbar.rules.selection import RuleCompiler
@@ -39,12 +41,15 @@ from busbar.rules.selection import RuleCompiler
 async def _open_gateway(name: str, settings: NodeSettings, port: ClusterBroker) -> Gateway:
     tls = server_context(TlsFiles(Path(settings.certificate), Path(settings.certificate_key), None))
     authority = Authority(settings.rules, port.authorization_rules)
-    gateway = Gateway(port, authority, settings.limits, tls, name)
+    quota = SharedQuota(port, settings.limits, len(settings.brokers))
+    gateway = Gateway(port, authority, settings.limits, tls, name, quota)
     await gateway.start()
     return gateway
 
 
-async def _run(name: str, directory: Path, descriptor: int, fd_socket: int, patience: float) -> None:
+async def _run(
+    name: str, directory: Path, descriptor: int, fd_socket: int, patience: float, inline_messages: int
+) -> None:
     loop = asyncio.get_running_loop()
     nonces = nonce_source()
     rules = RuleCompiler(uuid4)
@@ -53,7 +58,17 @@ async def _run(name: str, directory: Path, descriptor: int, fd_socket: int, pati
     def make_host(name: str, emit: Emit, fenced: Callable[[], None]) -> LocalStoreHost:
         place = StorePlaces(directory).at(name)
         return LocalStoreHost(
-            name, place.open, loop, wall_clock, nonces, emit, fenced, place.place, patience, rules
+            name,
+            place.open,
+            loop,
+            wall_clock,
+            nonces,
+            emit,
+            fenced,
+            place.place,
+            patience,
+            rules,
+            inline_messages=inline_messages,
         )
 
     def end() -> None:
@@ -71,7 +86,7 @@ async def _run(name: str, directory: Path, descriptor: int, fd_socket: int, pati
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    _, name, directory, descriptor, fd_socket, patience = sys.argv
+    _, name, directory, descriptor, fd_socket, patience, inline = sys.argv
     logging.basicConfig(
         stream=sys.stderr,
         level=os.environ.get("BUSBAR_LOG", "WARNING").upper(),
@@ -81,7 +96,7 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 20)
     raise_descriptor_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_run(name, Path(directory), int(descriptor), int(fd_socket), float(patience)))
+        runner.run(_run(name, Path(directory), int(descriptor), int(fd_socket), float(patience), int(inline)))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from busbar.app.private_files import STORES_FILE, UnsafeFiles, check_private, write_file
 from busbar.store.durable_names import make_directory
+from busbar.store.journal.directory import stores_in
 from busbar.store.sqlite.catalogue import catalogue_in
-from busbar.store.sqlite.directory import stores_in
 
 LEFT_BEHIND_SECONDS = 5.0
 LOOK_SECONDS = 0.25

@@ -36,9 +36,9 @@ from busbar.cluster.node_tls import NodeTls, NodeTlsFiles
 from busbar.model.limits import Limits
 from busbar.model.sas import SasRule
 from busbar.store.contract import StoreError
+from busbar.store.journal.directory import store_names
 from busbar.store.postgresql.members import ClusterLook, Member, MemberTable
 from busbar.store.postgresql.ownership import LeaseWatch, boot_time
-from busbar.store.sqlite.directory import store_names
 
 DRAIN_SECONDS = 10.0
 LOOKS = 6
@@ -161,6 +161,7 @@ class ClusterNode:
             config.port + 1 + number if config.port else 0,
             limits.store_timeout / 1000,
             limits.store_lease / 1000,
+            limits.inline_commit_messages,
             str(tls.certificate),
             str(tls.key),
             str(files.certificate),

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from busbar import compiled
+from busbar import __version__, compiled
 from busbar.app.certificates import (
     CertificateError,
     TlsFiles,
@@ -50,6 +50,7 @@ from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
 from busbar.cluster.catalogue_publisher import CataloguePublisher
+from busbar.cluster.connection_counter import ConnectionCounter
 from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.supervisor import BrokerSupervisor
@@ -61,6 +62,7 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
+from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
 from busbar.rules.selection import RuleCompiler
 from busbar.store.catalogue_contract import CatalogueLocation
@@ -255,6 +257,7 @@ async def _edge(
     if broker.processes is None:
         gateway = Gateway(broker.port, Authority(rules, broker.catalogue.authorization_rules), limits, secure)
         await gateway.start()
+        broker.connections = lambda: gateway.connection_count
         return gateway
     count = broker.processes.count
     front = SharedListener(broker.processes)
@@ -305,6 +308,29 @@ class _Broker:
     processes: BrokerSupervisor | None
     fenced: bool = False
     notes: list[str] = field(default_factory=list)
+    since: int = field(default_factory=wall_clock)
+    connections: Callable[[], int] = lambda: 0
+    """The number of client connections of this process."""
+
+
+async def _nodes(broker: _Broker) -> list[NodeView]:
+    """What operators see of this process and of all broker processes."""
+    processes = broker.processes
+    own = [host for host in broker.stores.hosts if isinstance(host, LocalStoreHost)]
+    takeovers = processes.takeovers if processes is not None else {}
+    here = NodeView(
+        "busbar" if processes is None else "controller",
+        machine=socket.gethostname(),
+        process=os.getpid(),
+        version=__version__,
+        since=broker.since,
+        connections=broker.connections(),
+        catalogue_version=broker.catalogue.version,
+        stores=[host.name for host in own],
+        figures=[host.figures() for host in own]
+        + [StoreFigures(store, takeovers=count) for store, count in takeovers.items()],
+    )
+    return [here, *(await processes.nodes() if processes is not None else ())]
 
 
 @contextlib.asynccontextmanager
@@ -333,14 +359,18 @@ async def _broker(
     else:
         port.report_transfers = processes.transfers
         port.inspect_remote = members.inspect
+        port.move_remote = processes.moves.move
         make_host = _remote_hosts(processes, places, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
+    port.own_hosts = lambda: [host for host in stores.hosts if isinstance(host, LocalStoreHost)]
     home = _home(places.catalogue(config.catalogue), namespace.limits, fenced)
     catalogue = Catalogue(stores, home, namespace.limits, namespace.tier, namespace.name)
     port.serve(stores, catalogue)
     if processes is not None:
         stores.carrier = members
+        processes.unchanged = catalogue.unchanged
     broker = _Broker(port, catalogue, stores, processes)
+    port.report_nodes = lambda: _nodes(broker)
     try:
         try:
             if processes is not None:
@@ -380,8 +410,11 @@ def _supervisor(
         directory.path,
         directory.lock,
         members,
+        ConnectionCounter(limits),
         limits.broker_ping_timeout / 1000,
         limits.store_timeout / 1000,
+        limits.balance_delay / 1000,
+        limits.inline_commit_messages,
     )
 
 
@@ -424,6 +457,7 @@ def _local_hosts(
             place.place,
             limits.store_timeout / 1000,
             rules,
+            inline_messages=limits.inline_commit_messages,
         )
 
         def shown() -> None:

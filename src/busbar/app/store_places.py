@@ -24,10 +24,10 @@ from busbar.app.config import ConfigError
 from busbar.app.private_files import STORES_FILE, write_file
 from busbar.store.catalogue_contract import CatalogueLocation
 from busbar.store.contract import Store, StoreError
+from busbar.store.journal.directory import DEFAULT_STORES, EmbeddedLocation, store_names, stores_in
 from busbar.store.location import StoreLocation
 from busbar.store.postgresql.address import is_postgresql, parse_address
 from busbar.store.sqlite.catalogue import catalogue_in
-from busbar.store.sqlite.directory import DEFAULT_STORES, SqliteLocation, store_names, stores_in
 
 if TYPE_CHECKING:
     from busbar.store.postgresql.location import PostgresqlLocation
@@ -105,7 +105,7 @@ class StorePlaces:
     def at(self, name: str) -> StorePlace:
         """The place of a store, whether it is there or not."""
         remote = self._remote.get(name)
-        return SqliteLocation(self._directory, name) if remote is None else remote.location()
+        return EmbeddedLocation(self._directory, name) if remote is None else remote.location()
 
     def names(self) -> list[str]:
         """The stores that are there, in the order of their numbers. One that cannot be reached counts."""
@@ -210,6 +210,7 @@ class ListedPlace:
             lambda: self._location().size(),
             lambda: self._location().beat(),
             lambda: self._location().status(),
+            lambda: self._location().place.counters(),
             lambda: self._found is None or self._found.may_speak(),
             lambda: self._location().silence(),
         )

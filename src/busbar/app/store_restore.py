@@ -24,8 +24,8 @@ from busbar.fragment.changes import Changes, Head, empty_head
 from busbar.model.errors import ArgumentError, InvalidOperation
 from busbar.model.message import message_count
 from busbar.store.contract import Store
-from busbar.store.sqlite.directory import SqliteLocation, stores_in
-from busbar.store.sqlite.store import SqliteStore
+from busbar.store.journal.directory import EmbeddedLocation, stores_in
+from busbar.store.journal.store import JournalStore
 
 SLICE = 10_000
 """Messages that one transaction deletes."""
@@ -39,7 +39,7 @@ def restore_store(data: Path, name: str, aside: str = "") -> tuple[Path, int]:
         if name not in stores_in(directory.path):
             there = ", ".join(stores_in(directory.path))
             raise ArgumentError(f"There is no store '{name}' in {directory.path}; there are {there}.")
-        place = SqliteLocation(directory.path, name)
+        place = EmbeddedLocation(directory.path, name)
         found = [file for file in place.replaced_files() if not aside or file.name == Path(aside).name]
         if not found:
             known = ", ".join(file.name for file in place.replaced_files()) or "nothing"
@@ -54,12 +54,12 @@ def restore_store(data: Path, name: str, aside: str = "") -> tuple[Path, int]:
         directory.release()
 
 
-def _prepare(file: Path, place: SqliteLocation, name: str) -> int:
+def _prepare(file: Path, place: EmbeddedLocation, name: str) -> int:
     """Adapt the replaced store to the namespace as it is now; returns the number of its messages."""
     current, _ = open_store(place.open)
     try:
         _check_empty(current, name)
-        other, _ = open_store(lambda: SqliteStore(file))
+        other, _ = open_store(lambda: JournalStore(file))
         try:
             _check_same(current, other, file)
             _take_over(current, other)

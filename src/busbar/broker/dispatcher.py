@@ -45,6 +45,13 @@ class CommandRouter(Protocol):
         """Hand commands to the hosts of their fragments; those whose fragment no host has are returned."""
 
 
+class HangingHost(Protocol):
+    """The host of a store of this process."""
+
+    @property
+    def hanging_for(self) -> float: ...
+
+
 class EffectDispatcher:
     """The fragments' half of a BrokerApi. Store hosts emit effects with `dispatch`."""
 
@@ -57,6 +64,11 @@ class EffectDispatcher:
         self._last_origin = BROKER_ORIGIN
         self.served: set[int] = set()
         """Origins that stand for connections of other processes."""
+        self.own_hosts: Callable[[], Iterable[HangingHost]] = tuple
+        """The hosts of the stores that this process has."""
+
+    def hanging_for(self) -> float:
+        return min((host.hanging_for for host in self.own_hosts()), default=0.0)
 
     def connect(self, sink: EffectSink, failed: Callable[[], None] | None = None) -> int:
         self._last_origin += 1
@@ -82,7 +94,12 @@ class EffectDispatcher:
         fragments = self._consuming.pop(origin, None)
         if fragments:
             self.submit([Leave(fragment, origin, 0) for fragment in sorted(fragments)])
-        del self._sinks[origin]
+        self.forget(origin)
+
+    def forget(self, origin: int) -> None:
+        """Remove an origin that no fragment has any more."""
+        self._sinks.pop(origin, None)
+        self._consuming.pop(origin, None)
         self._failed.pop(origin, None)
         self.served.discard(origin)
 

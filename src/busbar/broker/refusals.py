@@ -14,6 +14,8 @@ STORE_FULL = (
 STORE_FAILED = (
     "The messaging store failed during the operation, which may or may not have taken place. Retry."
 )
+NOT_LOADED = "The entities are not loaded yet."
+NO_STORE = "No messaging store is available."
 STORE_UNAVAILABLE = "The messaging store is unavailable for the moment. Retry later."
 STORE_FENCED = "The messaging store belongs to another broker now. Retry later."
 OFFLINE = "taken offline by an operator"

@@ -4,9 +4,12 @@ The commit loop (commit_loop.py) and the lifecycle of the store (store_lifecycle
 Rules:
 1. Whatever comes in (commands, the end of a job or an operation, the timer, an operator) is passed to the lifecycle. Then
    the host starts what the lifecycle asks for. If there is a turn to take, it is taken at the end of the event loop's turn.
-2. One job is on the thread at a time. Effects are performed last in a turn, since performing them may submit commands.
+2. One job is under way at a time. Effects are performed last in a turn, since performing them may submit commands.
 3. The timer is set by the wall clock, which may jump: it never sleeps longer than LONGEST_SLEEP.
-4. If the owner of an open store has not shown lately that it works, as after the process was frozen, another process may
+4. Jobs are done on the thread. If an operator allows it, the event loop commits small groups itself (inline_commits.py). It
+   does so only while the thread has nothing to do: one thread at a time uses the store. At most one such commit is made in a
+   turn, as its last job, and the effects that rest on it are performed in the same turn.
+5. If the owner of an open store has not shown lately that it works, as after the process was frozen, another process may
    have claimed the store. Then effects wait until the store has answered. If another process has it, they are dropped.
 """
 
@@ -17,10 +20,12 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import TypeVar
 from uuid import uuid4
 
 from busbar.broker.commit_loop import CommitLoop
+from busbar.broker.commit_times import CommitTimes
 from busbar.broker.fragment_loading import (
     ANY_GATEWAY,
     DurableState,
@@ -30,9 +35,13 @@ from busbar.broker.fragment_loading import (
     save_locks,
     slices,
 )
+from busbar.broker.hand_over import keep_sessions, locks_to_keep, take_back
 from busbar.broker.host_api import Admit, Rows, StoreState
+from busbar.broker.inline_commits import InlineCommits
+from busbar.broker.job import Job
 from busbar.broker.refusals import (
     STORE_FAILED,
+    STORE_FENCED,
     STORE_FULL,
     STORE_UNAVAILABLE,
     StoreHung,
@@ -55,10 +64,11 @@ from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
 from busbar.model.hold_commands import ReleaseHolds
+from busbar.model.node_views import StoreFigures
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import OutcomeUnknown, Store, StoreError, StoreFull
-from busbar.store.location import StoreLocation, StoreLoss
+from busbar.store.location import StoreCounters, StoreLocation, StoreLoss
 
 DROP_SLICE = 1_000
 LONGEST_SLEEP = 1_000
@@ -90,11 +100,13 @@ class LocalStoreHost:
         patience: float = PATIENCE,
         rules: RuleCompiler | None = None,
         thread: Callable[[str, asyncio.AbstractEventLoop, float], StoreThread] = StoreThread,
+        inline_messages: int = 0,
     ) -> None:
         """`factory` opens the store (on the store's own thread), `clock` gives ms since 1970, `nonces` a number for the
         locks of each command, `emit` performs effects. `fenced` is called when another owner took the store. Without a
         `place`, a store that is not there is made by the factory. `patience` is in seconds: after it a call hangs. Hosts
-        with the same `rules` compile those of a topic once for all of them. `thread` makes the store's thread."""
+        with the same `rules` compile those of a topic once for all of them. `thread` makes the store's thread. Groups of at
+        most `inline_messages` messages are small (rule 4)."""
         self.name = name
         self.broker = ""
         self.place = place
@@ -120,14 +132,21 @@ class LocalStoreHost:
         self._fenced = fenced
         self._thread = thread(f"busbar-{name}", loop, patience)
         self._thread.returned = self._disk_answers
+        self._inline = InlineCommits(inline_messages)
         self._admitting: asyncio.Task[None] | None = None
         self._retired: dict[int, Slot] = {}
         """Deleted fragments whose messages are not deleted yet."""
+        self._settled: asyncio.Future[None] | None = None
+        """While the store is handed over: done when all that was applied is durable, or the store has failed."""
         self._turn_due = False
+        self._commit_times = CommitTimes()
+        self._commit: tuple[float, int] | None = None
+        """When the commit under way began, and how many messages it changes."""
+        self._fenced_count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
         self._unspoken: list[Effect] = []
-        """Effects that wait for an answer of the store (rule 4)."""
+        """Effects that wait for an answer of the store (rule 5)."""
 
     # ---- opening and closing ----
 
@@ -184,8 +203,41 @@ class LocalStoreHost:
             if not await self._thread.stop():
                 _log.error("store %s is left as it is, as after a crash: its disk does not answer", self.name)
 
+    async def hand_over(self, gateway: str) -> list[Command]:
+        """Release the store for another owner. Returns the commands by which clients go on there (hand_over.py). `gateway`
+        is the name of this process's gateway. The host takes no commands after that, and is to be closed. Raises ServerBusy
+        if the store stays here."""
+        if not self._lifecycle.begin_hand_over():
+            raise ServerBusy(f"The store '{self.name}' cannot be handed over now. Retry later.")
+        self._settled = self._loop.create_future()
+        try:
+            keep_sessions(self.commit_loop, gateway, self.clock())
+            self._proceed()
+            await self._settled
+            await self._release()
+        except StoreError as error:
+            self._lifecycle.fail(error, self._monotonic())
+            raise ServerBusy(self._lifecycle.unavailable_text) from error
+        except Exception:
+            self._lifecycle.stay(self._monotonic(), self.clock())
+            raise
+        finally:
+            self._settled = None
+            self._proceed()
+        self.shown = None
+        commands = take_back(self.commit_loop)
+        self._lifecycle.stop(ServerBusy(STORE_FENCED))
+        return commands
+
+    def _look_whether_settled(self, settled: asyncio.Future[None]) -> None:
+        if not settled.done():
+            if self.state is not StoreState.MOVING:
+                settled.set_exception(ServerBusy(self._lifecycle.unavailable_text))
+            elif self.commit_loop.is_settled:
+                settled.set_result(None)
+
     async def _release(self) -> None:
-        for fragment, held in self._lifecycle.locks_to_keep().items():
+        for fragment, held in locks_to_keep(self.commit_loop).items():
             if held:
                 await self._on_store(partial(save_locks, fragment=fragment, held=held))
         await self._on_store(lambda store: store.release(), LONG)
@@ -334,6 +386,29 @@ class LocalStoreHost:
     def epoch(self) -> int:
         return self._lifecycle.epoch
 
+    @property
+    def hanging_for(self) -> float:
+        """For how many seconds the thread of the store has been given up; 0 while it answers."""
+        return self._loop.time() - self._thread.hung_at if self._thread.hangs else 0.0
+
+    def figures(self) -> StoreFigures:
+        """How the store works, for operators."""
+        times = self._commit_times
+        counters = self.place.counters() if self.place is not None else StoreCounters()
+        return StoreFigures(
+            self.name,
+            self.epoch,
+            times.count,
+            times.quantile(0.5),
+            times.quantile(0.99),
+            times.group,
+            fenced=self._fenced_count,
+            reclaims=counters.reclaims,
+            made=counters.made,
+            repeated=counters.repeated,
+            lost=counters.lost,
+        )
+
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
         self.commit_loop.stop_timers()
@@ -382,6 +457,8 @@ class LocalStoreHost:
         if not self._turn_due and lifecycle.has_turn:
             self._turn_due = True
             self._loop.call_soon(self._scheduled_turn)
+        if self._settled is not None:
+            self._look_whether_settled(self._settled)
         wake_at = self.commit_loop.wake_at, lifecycle.wake_at
         if self._timer is None or wake_at != self._timer_for:
             self._set_timer(*wake_at)
@@ -394,15 +471,16 @@ class LocalStoreHost:
         has_more = True
         while has_more:
             step = self._lifecycle.step(self._monotonic(), self.clock())
-            if step.job is not None:
-                self._thread.post(partial(self._access.commit, step.job), self._job_returned)
+            effects = step.effects
             has_more = step.has_more
-        if step.effects:
-            self._speak(step.effects)
+            if step.job is not None and self._run(step.job, is_last=not has_more):
+                effects = effects + self.commit_loop.take_effects()
+        if effects:
+            self._speak(effects)
         self._proceed()
 
     def _speak(self, effects: list[Effect]) -> None:
-        """Perform effects, as soon as it is known that no other process has claimed the store (rule 4)."""
+        """Perform effects, as soon as it is known that no other process has claimed the store (rule 5)."""
         if self.place is None or not self.is_open:
             self._emit(effects)  # of a store that is not open, these are refusals
         elif self._unspoken:
@@ -430,12 +508,54 @@ class LocalStoreHost:
             self._emit(effects)
         self._proceed()
 
+    def _run(self, job: Job, *, is_last: bool) -> bool:
+        """Give a job to the thread, or do it (rule 4). True if it is done."""
+        if job.batches:
+            self._commit = (perf_counter(), sum([changes.weight for changes in job.batches]))
+        work = partial(self._access.commit, job)
+        if not self._inline.is_small(job):
+            self._thread.post(work, self._job_returned)
+            return False
+        now = self._monotonic()
+        if (
+            is_last
+            and self._thread.idle
+            and self._inline.is_allowed(now)
+            and self._access.commits_at_once(job)
+        ):
+            self._commit_inline(work, now)
+            return True
+        self._thread.post(partial(_seconds_of, work), self._small_job_returned)
+        return False
+
+    def _commit_inline(self, work: Callable[[], None], now: int) -> None:
+        error: BaseException | None = None
+        began = perf_counter()
+        try:
+            work()
+        except BaseException as raised:  # an outcome, as on the thread
+            error = raised
+        self._inline.took_loop(perf_counter() - began, now)
+        self._job_ended(error)
+
+    def _small_job_returned(self, seconds: object, error: BaseException | None) -> None:
+        if isinstance(seconds, float):
+            self._inline.took_thread(seconds)
+        self._job_returned(None, error)
+
     def _job_returned(self, _: object, error: BaseException | None) -> None:
+        self._job_ended(error)
+        self._turn()
+
+    def _job_ended(self, error: BaseException | None) -> None:
+        begun, self._commit = self._commit, None
         if error is None:
+            if begun is not None:
+                self._commit_times.add(perf_counter() - begun[0], begun[1])
             self._lifecycle.job_done(self._monotonic())
         else:
+            self._inline.pause(self._monotonic())
             self._lifecycle.job_failed(error, self._monotonic())
-        self._turn()
 
     def _start(self, operation: StoreOperation) -> None:
         if isinstance(operation, AdmitOperation):
@@ -477,6 +597,7 @@ class LocalStoreHost:
             self.shown()
         if self.state is StoreState.OPEN and self._unspoken:
             self._loop.call_soon(self._confirm_owner)
+        self._fenced_count += is_fenced
         if is_fenced and self._fenced is not None:
             self._loop.call_soon(self._fenced)
 
@@ -500,3 +621,10 @@ class LocalStoreHost:
         self._timer = None
         self._lifecycle.timer(self._monotonic(), self.clock())
         self._proceed()
+
+
+def _seconds_of(work: Callable[[], None]) -> float:
+    """Do a piece of work; returns how long it took."""
+    began = perf_counter()
+    work()
+    return perf_counter() - began

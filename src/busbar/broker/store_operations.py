@@ -120,6 +120,10 @@ class StoreAccess:
     def commit(self, job: Job) -> None:
         self.use(job.run)
 
+    def commits_at_once(self, job: Job) -> bool:
+        """Whether the commit of a job that reads nothing is a matter of one short write."""
+        return self.store is not None and self.store.commits_at_once(job.batches)
+
     def perform(self, operation: StoreOperation) -> object:
         """Do what the lifecycle asks for; the result is described at each operation."""
         if isinstance(operation, Reload):

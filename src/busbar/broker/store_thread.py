@@ -67,6 +67,8 @@ class StoreThread:
         self._looks = 0  # at the first, in vain
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
+        self.hung_at = 0.0
+        """When the last piece was abandoned, by the time of the loop."""
         self._start(name)
 
     @property
@@ -153,6 +155,7 @@ class StoreThread:
         self._waiting = deque([*under_way, *[job for job in kept if job is not None]])
         for job in kept:
             self._give(job)
+        self.hung_at = self._loop.time()
         for job in under_way:
             job.is_abandoned = True
         for job in refused:

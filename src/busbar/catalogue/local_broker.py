@@ -13,6 +13,7 @@ from dataclasses import replace
 from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher
 from busbar.broker.host_api import StoreHost
 from busbar.broker.inspection import FragmentCounts, FragmentInquiry
+from busbar.broker.refusals import NO_STORE, NOT_LOADED
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.api import (
@@ -30,7 +31,7 @@ from busbar.model.api import (
 from busbar.model.commands import Command, Inspect, Peek
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
-from busbar.model.errors import BusbarError, EntityNotFound
+from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation
 from busbar.model.message import (
     ACTIVE,
     DEAD,
@@ -43,6 +44,7 @@ from busbar.model.message import (
     TRANSFER_DEAD_DEFERRED,
 )
 from busbar.model.names import key_of
+from busbar.model.node_views import NodeView, StoreFigures, summed
 from busbar.model.taps import TapChange, TapDescription
 
 Counts = dict[int, FragmentCounts]
@@ -59,8 +61,12 @@ class LocalBroker(EffectDispatcher):
         self._inquiry = FragmentInquiry()
         self.inspect_remote: Callable[[Mapping[StoreHost, Sequence[int]]], Awaitable[Counts]] | None = None
         """Asks broker processes what fragments of their stores hold, with one request to each."""
+        self.move_remote: Callable[[str, str], Awaitable[None]] | None = None
+        """Moves a store to another broker process."""
         self.report_transfers: Callable[[], Awaitable[TransferReport]] | None = None
         """Asks the mover of this process, or those of all broker processes."""
+        self.report_nodes: Callable[[], Awaitable[Sequence[NodeView]]] | None = None
+        """Asks all processes of the namespace."""
         self._sinks[BROKER_ORIGIN] = self._inquiry.answered
 
     def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
@@ -83,6 +89,11 @@ class LocalBroker(EffectDispatcher):
     async def decided_entity(self, path: str) -> EntityView:
         """Find an entity as `entity` does, after the change of it that is under way, if there is one."""
         return await self._catalogue.find_decided(path)
+
+    def reason_not_to_serve(self) -> str:
+        if self._stores is None or self._known is None:
+            return NOT_LOADED
+        return "" if any(host.is_open for host in self._stores.hosts) else NO_STORE
 
     async def changes_decided(self) -> None:
         """Wait for the change that is under way, if there is one."""
@@ -236,7 +247,11 @@ class LocalBroker(EffectDispatcher):
 
     async def stores(self) -> Sequence[StoreView]:
         assert self._stores is not None
-        return await self._stores.views()
+        views, nodes = await asyncio.gather(self._stores.views(), self.nodes())
+        return [_with_figures(view, summed(nodes, view.name)) for view in views]
+
+    async def nodes(self) -> Sequence[NodeView]:
+        return await self.report_nodes() if self.report_nodes is not None else ()
 
     async def unavailable_stores(self) -> Sequence[str]:
         assert self._stores is not None
@@ -280,6 +295,13 @@ class LocalBroker(EffectDispatcher):
         assert self._stores is not None
         return await self._stores.change(name, to)
 
+    async def move_store(self, name: str, broker: str) -> StoreView:
+        assert self._stores is not None
+        if self.move_remote is None:
+            raise InvalidOperation("There is one broker, which has all stores; `--brokers` starts several.")
+        await self.move_remote(name, broker)
+        return await self._stores.view(name)
+
     def _ask(
         self, fragments: Sequence[int], question: Callable[[int, int, int], Command]
     ) -> Sequence[asyncio.Future[Effect]]:
@@ -288,6 +310,16 @@ class LocalBroker(EffectDispatcher):
         if commands:
             self.submit(commands)
         return answers
+
+
+def _with_figures(view: StoreView, figures: StoreFigures) -> StoreView:
+    return replace(
+        view,
+        epoch=figures.epoch,
+        commit_p50=figures.commit_p50,
+        commit_p99=figures.commit_p99,
+        group=figures.group,
+    )
 
 
 def _waiting(answer: Effect, target: int) -> int:

@@ -23,10 +23,12 @@ class CatalogueReplica(CatalogueReader):
     def __init__(self) -> None:
         super().__init__()
         self.version = 0
+        self.is_loaded = False
 
     def load(self, version: int, entries: Iterable[EntityView]) -> None:
         """Take over entries that are in force."""
         self.version = version
+        self.is_loaded = True
         for view in entries:
             self._entries.put(view)
 

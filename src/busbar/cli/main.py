@@ -16,6 +16,7 @@ from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.groups import groups_for, in_full
 from busbar.cli.insight import add_insight_command
 from busbar.cli.messages import add_message_commands
+from busbar.cli.nodes import add_nodes_command
 from busbar.cli.peek import add_peek_command
 from busbar.cli.redrive import add_redrive_command
 from busbar.cli.replay import add_replay_command
@@ -224,6 +225,7 @@ add_insight_command(app)
 add_bench_command(app)
 add_console_command(app)
 add_transfers_command(app)
+add_nodes_command(app)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from busbar.cluster import protocol
 from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, effects_codec
+from busbar.cluster.connection_counter import CountedGateway
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.api import EntityView, RuntimeProperties
 from busbar.store.contract import StoreError
@@ -22,18 +23,20 @@ class BrokerConnection(Channel):
         ended: Callable[[], None],
         broker: LocalBroker | None = None,
         introduce: Callable[[str], None] = lambda broker: None,
+        quota: CountedGateway | None = None,
         leaving: Callable[[], None] = lambda: None,
         *,
         may_have_others: bool = False,
     ) -> None:
         """`broker` answers the gateway of the broker process. `introduce` is called with the name of another broker process
-        to which this one has no channel, and `leaving` before this one ends. If it `may_have_others`, the
-        broker process can have stores that another controller assigned."""
+        to which this one has no channel, and `leaving` before this one ends. `quota` counts the connections of the gateway.
+
+        If it `may_have_others`, the broker process can have stores that another controller assigned."""
         super().__init__()
         self._hosts = hosts
         self._ended = ended
         self._may_have_others = may_have_others
-        self._services = ControllerServices(self, broker, introduce, leaving)
+        self._services = ControllerServices(self, broker, introduce, quota, leaving)
 
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
         if self._may_have_others and frame.store not in self._hosts:
@@ -69,10 +72,15 @@ class ControllerServices:
         connection: BrokerConnection,
         broker: LocalBroker | None,
         introduce: Callable[[str], None],
+        quota: CountedGateway | None,
         leaving: Callable[[], None],
     ) -> None:
         self.introduce = introduce
         self.leaving = leaving
+        if quota is not None:
+            self.take_connections = quota.take_connections
+            self.return_connections = quota.return_connections
+            self.report_connections = quota.report_connections
         self._connection = connection
         self._known = broker
 

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from busbar import __version__
 from busbar.broker.move_runner import MoveRunner
+from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.change import EntityChange
 from busbar.cluster.channel import Channel
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.codec import WireError
 from busbar.cluster.controller_connection import ControllerConnection
 from busbar.cluster.fd_passing import CLIENT, FdReceiver
+from busbar.cluster.hand_over import hand_over
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer, PeerServers
 from busbar.cluster.remote_store import PeerClient
 from busbar.cluster.store_route import StoreRoute
 from busbar.model.api import EntityView, TransferReport
+from busbar.model.commands import Command
 from busbar.model.effects import Effect
+from busbar.model.node_views import NodeView
 
 PEER = "peer"
 """The label of a socket that leads to the stores of another broker process, whose name follows."""
@@ -60,9 +66,11 @@ class BrokerNode:
         """The channel to the controller; set before its first frame."""
         self._name = name
         self._port = ClusterBroker()
+        self._port.own_hosts = lambda: self.channel.hosts.values() if self.channel is not None else ()
         self._moves = MoveRunner(self._port, asyncio.get_running_loop(), clock, self._port.routes.sink_of)
         self._transfer_patience = 0
         self._clock = clock
+        self._since = clock()
         self._open_gateway = open_gateway
         self._gateway: ServingGateway | None = None
         self.on_open: Callable[[], None] = lambda: None
@@ -141,8 +149,32 @@ class BrokerNode:
                 route.leave_own()
                 self._port.store_moved(store, broker)
 
+    async def hand_over(self, host: LocalStoreHost) -> list[Command]:
+        """Release a store of this process for another one, and let all clients go on there. Returns the commands of the
+        controller that were not applied. Raises ServerBusy if the store stays."""
+        route = self._port.route_to(host.name)
+        asked = await hand_over(host, route, self._served, self._gateway_name)
+        self._moves.on_store_left(route)
+        return asked
+
     async def transfers(self) -> TransferReport:
         return await self._moves.transfers()
+
+    async def view(self) -> NodeView:
+        assert self.channel is not None
+        hosts = [*self.channel.hosts.values()]
+        return NodeView(
+            self._name,
+            machine=socket.gethostname(),
+            process=os.getpid(),
+            version=__version__,
+            since=self._since,
+            connections=self._gateway.connection_count if self._gateway is not None else 0,
+            catalogue_version=self._port.replica.version,
+            channels=self._port.peers,
+            stores=[host.name for host in hosts],
+            figures=[host.figures() for host in hosts],
+        )
 
     async def close_gateway(self) -> None:
         await self._moves.stop()

@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher, FragmentRoutes
+from busbar.broker.refusals import NO_STORE, NOT_LOADED
 from busbar.catalogue.change import EntityChange
 from busbar.catalogue.replica import CatalogueReplica
 from busbar.cluster import protocol
@@ -77,6 +78,8 @@ class ClusterBroker(EffectDispatcher):
         self._stores.update({store.name: store for store in stores})  # channels have the same mapping
         for store in self._stores.values():
             store.serves = self.served.__contains__
+            store.is_connected = lambda origin: origin == BROKER_ORIGIN or origin in self._sinks
+            store.on_left = self._attach_stores
         for broker in sorted(others):
             self.expect_peer(broker)
 
@@ -109,6 +112,16 @@ class ClusterBroker(EffectDispatcher):
         self._peer_watch.is_there(broker)
         return channel
 
+    def reason_not_to_serve(self) -> str:
+        if not self.replica.is_loaded:
+            return NOT_LOADED
+        return "" if any(store.is_available for store in self._stores.values()) else NO_STORE
+
+    @property
+    def peers(self) -> Sequence[str]:
+        """The names of the other broker processes that can be reached."""
+        return sorted(name for name, channel in self._peers.items() if channel.is_connected)
+
     def route_to(self, store: str) -> StoreRoute | None:
         return self._stores.get(store)
 
@@ -116,7 +129,7 @@ class ClusterBroker(EffectDispatcher):
         """Note that another broker process owns a store from now on."""
         route = self._stores.get(store)
         if route is not None:
-            route.broker = broker
+            route.owner_changed(broker)
             self._attach_stores()
 
     def _attach_stores(self) -> None:

@@ -56,8 +56,10 @@ class NodeBroker(Channel):
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._attaching: asyncio.Task[None] | None = None
         self._connection: ControllerConnection | None = None
-        parent: StartingNode = STARTING.remote(self)
-        node.on_open = parent.gateway_opened
+        self.on_open: Callable[[], None] = lambda: None
+        """Called when the gateway is open, or there is another controller."""
+        self._parent: StartingNode = STARTING.remote(self)
+        node.on_open = self._opened
         node.reach_peers(self._reach)
 
     async def run(self, connection: ControllerConnection) -> None:
@@ -67,6 +69,10 @@ class NodeBroker(Channel):
         host = f"[{self._start.host}]" if ":" in self._start.host else self._start.host
         self._address = f"{host}:{port}"
         self._attaching = asyncio.get_running_loop().create_task(self._attach(connection))
+
+    def _opened(self) -> None:
+        self.on_open()
+        self._parent.gateway_opened()
 
     # ---- the node ----
 

@@ -30,6 +30,8 @@ class BrokerStart(msgspec.Struct):
     store_timeout: float
     lease: float
     """Both in seconds."""
+    inline_messages: int
+    """Commits of at most so many messages are made on the event loop."""
     certificate: str
     certificate_key: str
     """For clients."""

@@ -30,13 +30,12 @@ class NodeSettings(msgspec.Struct, array_like=True):
 
 
 SHARED = (
-    "max_connections",
-    "max_entity_connections",
     "max_http_connections",
     "max_unauthenticated_connections",
     "max_silent_connections",
 )
-"""Limits of connections. They are the namespace's, whichever gateway a client came to."""
+"""Limits that are divided among the gateways: of connections that have not authenticated, and of HTTP, which is not counted.
+All others are those of the namespace. Gateways share the limits of AMQP connections by connection_share.py."""
 
 
 def share_of(limits: Limits, number: int, gateways: int) -> Limits:

@@ -17,7 +17,10 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.codec_table import Int
 from busbar.cluster.failures import Failure
 from busbar.cluster.node_settings import NodeSettings
+from busbar.cluster.shared_quota import QuotaCounter
 from busbar.model.api import CatalogueApi, EntityView, StoreApi, TransferReport
+from busbar.model.commands import Command
+from busbar.model.node_views import NodeView
 
 NODE = ""
 """The target of calls for a process as a whole. Other targets are stores, by their names."""
@@ -34,6 +37,10 @@ class HostedStore(StoreHost, Protocol):
     def set_gateways(self, gateways: Sequence[str]) -> None:
         """Note which gateways live. Session locks of fragments that are loaded are those of their clients; all others have
         ended."""
+
+    async def hand_over(self) -> list[Command]:
+        """Release the store, so that another broker process can claim it. Returns the commands of the controller that were
+        not applied. Raises ServerBusy if the store stays."""
 
     async def last_uses(self, fragments: Sequence[int]) -> Sequence[int]:
         """When each of these fragments was last used."""
@@ -87,10 +94,13 @@ class NodeApi(Protocol):
     async def transfers(self) -> TransferReport:
         """What is moved out of fragments of this process, and what is held."""
 
+    async def view(self) -> NodeView:
+        """What operators see of this process."""
+
     async def close_gateway(self) -> None: ...
 
 
-class ControllerApi(CatalogueApi, StoreApi, Protocol):
+class ControllerApi(CatalogueApi, StoreApi, QuotaCounter, Protocol):
     """The controller, as a broker process calls it: the broker API of its gateway, and what concerns its stores."""
 
     async def changes_decided(self) -> None:
@@ -117,6 +127,10 @@ class PeerApi(Protocol):
 
     def origin_closed(self, origin: int) -> None:
         """A connection of the gateway has ended."""
+
+    async def leave_store(self, store: str) -> list[Command] | None:
+        """Note that no more commands for a store come, which goes to another broker process. Returns those by which the
+        gateway's clients go on there, when the gateway has got every effect of this process. None: the store stays."""
 
 
 # Commands and effects have frames of their own. What has a callback, or is answered from a replica, stays in its process.

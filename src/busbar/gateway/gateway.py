@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 from busbar.gateway.amqp.connection import GatewayConnection
 from busbar.gateway.authority import Authority
+from busbar.gateway.gateway_quota import GatewayQuota
 from busbar.gateway.http.app import build_app
 from busbar.gateway.http.connection import HttpServer
+from busbar.gateway.http.probes import Probes
 from busbar.gateway.link_registry import LinkRegistry
 from busbar.gateway.listening.acceptor import Acceptor
 from busbar.gateway.listening.connection_limiter import ConnectionLimiter, TrackedConnection
@@ -19,12 +21,13 @@ from busbar.gateway.listening.listener import Listener
 from busbar.gateway.listening.protocol_detection import WireProtocol
 from busbar.gateway.listening.websocket import WebSocketBridge
 from busbar.gateway.services import GatewayServices
-from busbar.model.api import BrokerApi
+from busbar.model.api import BrokerApi, ConnectionQuota
 from busbar.model.limits import Limits
 
 
 class Gateway:
-    """`tls` is the context for TLS clients; None: TLS is refused. `broker` is the name of its process among several."""
+    """`tls` is the context for TLS clients; None: TLS is refused. `broker` is the name of its process among several,
+    and `quota` has the limits of connections that they share; None: this gateway is the only one."""
 
     def __init__(
         self,
@@ -33,9 +36,11 @@ class Gateway:
         limits: Limits,
         tls: ssl.SSLContext | None,
         broker: str = "",
+        quota: ConnectionQuota | None = None,
     ) -> None:
         identity = secrets.token_hex(4)
-        self._attached = LinkRegistry(limits.max_entity_connections)
+        quota = quota or GatewayQuota(limits)
+        self._attached = LinkRegistry(quota)
         self._service = GatewayServices(
             port, authority, limits, self._attached, f"busbar-{identity}", f"Reference:{identity}", broker
         )
@@ -43,10 +48,10 @@ class Gateway:
         self._beat = limits.min_auto_delete_on_idle / 3000
         self._beating: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] | None = None
-        self._limiter = ConnectionLimiter(limits)
-        self._http = HttpServer(
-            build_app(self._service, WebSocketBridge(self._limiter, self._service)), self._limiter
-        )
+        self._limiter = ConnectionLimiter(limits, quota)
+        self._probes = Probes(port, limits)
+        bridge = WebSocketBridge(self._limiter, self._service)
+        self._http = HttpServer(build_app(self._service, bridge, self._probes), self._limiter)
         self._acceptor = Acceptor(self._limiter, self._protocol_for, tls)
         self._listener = Listener(
             self._limiter.accept_delay, self._acceptor.accepted, self._limiter.evict_oldest
@@ -77,6 +82,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Stop accepting, close the AMQP connections, and let HTTP requests under way finish."""
+        self._probes.is_draining = True
         self._listener.close()
         self._acceptor.close()
         await self._limiter.close()

@@ -1,7 +1,7 @@
 """Which connections have links to which entities, and which hold grants of an entity's own rules.
 
 1. An entity has links of a limited number of AMQP connections. Senders and receivers of a queue share its number. A topic
-   and each of its subscriptions have their own. HTTP is not counted.
+   and each of its subscriptions have their own. HTTP is not counted. The quota has the limit, for all gateways together.
 2. When an entity changes or is deleted, the connections that use it or rely on its rules are notified.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from busbar.model.api import EntityView
+from busbar.model.api import ConnectionQuota, EntityView
 from busbar.model.errors import QuotaExceeded
 from busbar.model.names import key_of
 
@@ -24,29 +24,38 @@ class EntityListener(Protocol):
 
 
 class LinkRegistry:
-    def __init__(self, max_connections: int) -> None:
-        self._max = max_connections
+    def __init__(self, quota: ConnectionQuota) -> None:
+        self._quota = quota
         self._links: dict[str, dict[EntityListener, int]] = {}  # by entity: links of each connection
         self._relying: dict[str, set[EntityListener]] = {}
 
-    def add_link(self, path: str, who: EntityListener) -> None:
-        """Add a link. Raises QuotaExceeded."""
-        links = self._links.setdefault(key_of(path), {})
-        if who not in links and len(links) >= self._max:
-            raise QuotaExceeded(
-                f"'{path}' has links of {len(links)} connections; more than {self._max} are not allowed."
-            )
+    async def add_link(self, path: str, who: EntityListener) -> bool:
+        """Add a link. Whether that had to wait. Raises QuotaExceeded."""
+        key = key_of(path)
+        waited = False
+        if who not in self._links.get(key, ()) and not self._quota.take(key):
+            waited = True
+            if not await self._quota.request(key):
+                raise QuotaExceeded(
+                    f"'{path}' has links of as many connections as it may have. Share or close connections."
+                )
+            if who in self._links.get(key, ()):  # by another link, meanwhile
+                self._quota.release(key)
+        links = self._links.setdefault(key, {})
         links[who] = links.get(who, 0) + 1
+        return waited
 
     def remove_link(self, path: str, who: EntityListener) -> bool:
         """Remove a link. Whether it was the entity's last one."""
-        links = self._links[key_of(path)]
+        key = key_of(path)
+        links = self._links[key]
         links[who] -= 1
         if not links[who]:
             del links[who]
+            self._quota.release(key)
         if links:
             return False
-        del self._links[key_of(path)]
+        del self._links[key]
         return True
 
     def add_grant(self, owner: str, who: EntityListener) -> None:

@@ -60,6 +60,10 @@ class Store(Protocol):
         A missing fragment is created by its head. Raises StoreFull, OutcomeUnknown, Fenced.
         """
 
+    def commits_at_once(self, batches: Sequence[Changes]) -> bool:
+        """Whether `commit` of these would only append a little to a file that is open, and sync it. False if it may do more.
+        This looks at no file."""
+
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:
         """The counters of every fragment (or of these, if they exist), in the order of their ids."""
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+REPLACED = ".replaced-"
+"""What the name of a file continues with that another one has replaced; a time follows."""
+
 
 def move(fresh: Path, file: Path) -> None:
     """Give a file with synced content its name; an existing file of that name is replaced."""

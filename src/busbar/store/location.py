@@ -18,6 +18,16 @@ class StoreTakenOffline(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class StoreCounters:
+    """What happened to the connection of a store, since its process began. StoreFigures describes the fields."""
+
+    reclaims: int = 0
+    made: int = 0
+    repeated: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StoreLocation:
     """The place of a store, for people, and the operations there."""
 
@@ -30,6 +40,7 @@ class StoreLocation:
     """Changes when another file, or none, is in the store's place. Called on the store's thread while the store is idle."""
     status: Callable[[], str] = lambda: ""
     """What an operator should know of the place."""
+    counters: Callable[[], StoreCounters] = StoreCounters
     may_speak: Callable[[], bool] = lambda: True
     """Whether the owner has shown lately that it works. If it has not, another process may have claimed the store."""
     silence: Callable[[], float] = lambda: inf

@@ -86,7 +86,9 @@ class GatedStore(MemoryStore):
 class Hosting:
     """A host, its stores (one for each time it opened one), and what it said."""
 
-    def __init__(self, disk: Disk | None = None, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, disk: Disk | None = None, patience: float = PATIENCE, inline_messages: int = 0
+    ) -> None:
         self.disk = disk or Disk()
         self.gate = threading.Event()
         self.gate.set()
@@ -107,6 +109,7 @@ class Hosting:
             self._on_fenced,
             patience=patience,
             rules=self.rules,
+            inline_messages=inline_messages,
         )
 
     def _open(self) -> GatedStore:

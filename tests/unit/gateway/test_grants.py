@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from busbar.gateway.authority import Authority, Grant
+from busbar.gateway.gateway_quota import GatewayQuota
 from busbar.gateway.grants import MAX_GRANTS, Grants
 from busbar.gateway.link_registry import LinkRegistry
 from busbar.gateway.services import GatewayServices
@@ -35,7 +36,7 @@ class World:
 
     def __init__(self) -> None:
         self.rules: dict[str, tuple[AuthorizationRule, ...]] = {}
-        self.attached = LinkRegistry(10)
+        self.attached = LinkRegistry(GatewayQuota(Limits()))
         self.holder = Holder()
         authority = Authority([], lambda path: self.rules.get(path.lower(), ()))
         nobody = cast(BrokerApi, None)

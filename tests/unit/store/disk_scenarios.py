@@ -12,7 +12,9 @@ from busbar.fragment.reads import ReadPage
 from busbar.model.effects import MessageEvent
 from busbar.model.message import ACTIVE, DEAD, KEPT, LANES, Record
 from busbar.store.catalogue_contract import CatalogueContent
-from busbar.store.contract import OutcomeUnknown, StoreFull
+from busbar.store.contract import OutcomeUnknown, Store, StoreFull
+from busbar.store.journal.segment_names import segments_of
+from busbar.store.journal.store import JournalStore
 from busbar.store.sqlite import file
 from busbar.store.sqlite.catalogue import SqliteCatalogue, catalogue_in
 from busbar.store.sqlite.store import SqliteStore
@@ -31,20 +33,26 @@ def opened() -> SqliteStore:
     return store
 
 
-def put(store: SqliteStore, first: int, count: int) -> None:
+def opened_with_journal() -> JournalStore:
+    store = JournalStore(PATH)
+    store.claim()
+    return store
+
+
+def put(store: Store, first: int, count: int) -> None:
     changes = Changes(1)
     changes.puts[ACTIVE] = [Record(n, 1, 0, 0, 0, len(BODY), BODY, None) for n in range(first, first + count)]
     changes.head = Head(1, first + count - 1, [0] * LANES, 0)
     store.commit([changes])
 
 
-def delete(store: SqliteStore, lane: int, numbers: list[int]) -> None:
+def delete(store: Store, lane: int, numbers: list[int]) -> None:
     changes = Changes(1)
     changes.deletes[lane] = numbers
     store.commit([changes])
 
 
-def numbers(store: SqliteStore, lane: int = ACTIVE) -> list[int]:
+def numbers(store: Store, lane: int = ACTIVE) -> list[int]:
     page = ReadPage(lane, 0, 1 << 30, 1 << 40)
     store.read(1, [page])
     assert all(record.content == BODY for record in page.records)
@@ -55,8 +63,9 @@ def used() -> int:
     return sum(file.stat().st_size for file in DISK.iterdir())
 
 
-def fill(store: SqliteStore, space: int) -> int:
-    """Leave so much space and use it up; the last number that was put."""
+def fill(store: Store, space: int) -> int:
+    """Leave so much space and use it up; the last number that was put. With a journal, what is acknowledged may take the
+    reserve."""
     os.environ["FAILING_SPACE"] = str(used() + space)
     last = 0
     try:
@@ -64,11 +73,11 @@ def fill(store: SqliteStore, space: int) -> int:
             put(store, last + 1, 100)
             last += 100
     except StoreFull:
-        assert RESERVE.stat().st_size, "a send took the reserve"
+        assert RESERVE.stat().st_size or isinstance(store, JournalStore), "a send took the reserve"
         return last
 
 
-def refused(store: SqliteStore) -> None:
+def refused(store: Store) -> None:
     for forbidden in (lambda: put(store, 900_001, 1), store.heads, lambda: numbers(store), store.claim):
         try:
             forbidden()
@@ -138,7 +147,7 @@ def a_disk_that_is_full_from_the_start() -> None:
         raise AssertionError("a full disk took more")
 
 
-def settle(store: SqliteStore, numbers: list[int]) -> None:
+def settle(store: Store, numbers: list[int]) -> None:
     """Keep messages for a tap that wants events, so that nothing is freed."""
     changes = Changes(1)
     changes.keeps = [Keep(ACTIVE, KEPT, numbers)]
@@ -235,6 +244,89 @@ def a_checkpoint_whose_sync_fails_breaks_the_store() -> None:
     assert len(numbers(opened())) in (1010, 1110)
 
 
+def a_full_disk_ends_the_journal_and_can_be_drained() -> None:
+    store = opened_with_journal()
+    last = fill(store, 30_000_000)
+    assert last > 5_000
+    assert segments_of(PATH) == [], "the journal gives its space back"
+    for _ in range(3):
+        try:
+            put(store, last + 1, 1000)
+        except StoreFull as refusal:
+            assert str(PATH) in str(refusal)
+        else:
+            raise AssertionError("a full disk took more")
+    store.close()
+    store = opened_with_journal()
+    assert numbers(store) == list(range(1, last + 1))
+    for first in range(1, last + 1, 100):
+        delete(store, ACTIVE, list(range(first, first + 100)))
+    assert numbers(store) == []
+    put(store, last + 1, 1000)  # into the space that the others left
+    os.environ["FAILING_SPACE"] = str(1 << 40)
+    for n in range(last + 1001, last + 1200):
+        put(store, n, 1)
+    assert len(segments_of(PATH)) == 1, "there is room for a journal again"
+    store.close()
+    assert len(numbers(opened_with_journal())) == 1199
+
+
+def a_journal_is_recovered_on_a_full_disk() -> None:
+    store = opened_with_journal()
+    put(store, 1, 1)
+    assert numbers(store) == [1]
+    for first in range(2, 8_002, 100):  # nearly as much as may be pending
+        put(store, first, 100)
+    os.environ["FAILING_SPACE"] = str(used())
+    store.close()
+    store = opened_with_journal()
+    assert numbers(store) == list(range(1, 8_002))
+    assert segments_of(PATH) == []
+    try:
+        put(store, 8_002, 100)
+    except StoreFull:
+        pass
+    else:
+        raise AssertionError("a full disk took more")
+    delete(store, ACTIVE, list(range(1, 8_002)))
+    assert numbers(store) == []
+
+
+def a_disk_that_has_no_room_for_a_journal() -> None:
+    os.environ["FAILING_SPACE"] = str(600_000)
+    store = opened_with_journal()
+    put(store, 1, 10)
+    assert segments_of(PATH) == []
+    try:
+        put(store, 11, 1000)
+    except StoreFull:
+        assert numbers(store) == list(range(1, 11))
+    else:
+        raise AssertionError("a full disk took more")
+
+
+def a_record_whose_sync_fails_is_unknown() -> None:
+    store = opened_with_journal()
+    put(store, 1, 100)
+    (segment,) = segments_of(PATH)
+    os.environ["FAILING_SYNC"] = segment.name
+    try:
+        put(store, 101, 100)
+    except OutcomeUnknown as failure:
+        assert str(PATH) in str(failure)
+    else:
+        raise AssertionError("a commit was acknowledged without a sync")
+    del os.environ["FAILING_SYNC"]
+    at = len(syncs())
+    refused(store)
+    store.release()
+    store.close()
+    assert syncs()[at:] == [], "the handle was synced again"
+    again = opened_with_journal()
+    assert f"ok {segment.name}" in syncs()[at:], "what only the cache may know was not made durable first"
+    assert numbers(again) in (list(range(1, 101)), list(range(1, 201)))
+
+
 def catalogue_entries(count: int) -> tuple[SqliteCatalogue, int]:
     """A catalogue with so many entries, and the number of its last change."""
     catalogue_in(DISK).create(CatalogueContent("n"))
@@ -296,6 +388,10 @@ SCENARIOS: dict[str, Callable[[], None]] = {
         what_frees_has_a_reserve_of_its_own,
         a_commit_whose_sync_fails_is_unknown,
         a_checkpoint_whose_sync_fails_breaks_the_store,
+        a_full_disk_ends_the_journal_and_can_be_drained,
+        a_journal_is_recovered_on_a_full_disk,
+        a_disk_that_has_no_room_for_a_journal,
+        a_record_whose_sync_fails_is_unknown,
         a_catalogue_on_a_full_disk_takes_deletions,
         a_change_of_the_catalogue_whose_sync_fails_is_unknown,
     )

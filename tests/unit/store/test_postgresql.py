@@ -15,6 +15,7 @@ import pytest
 from busbar.fragment.changes import Changes, Head
 from busbar.model.message import ACTIVE
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreInUse
+from busbar.store.location import StoreCounters
 from busbar.store.postgresql import journal, ownership
 from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.location import PostgresqlLocation
@@ -179,6 +180,15 @@ def test_a_store_that_is_made_again_leaves_the_old_one_under_another_name() -> N
 # The journal
 
 
+def test_the_statement_of_a_commit_is_prepared_once() -> None:
+    store = opened(shared_database().url(schema()))
+    for n in range(1, 4):
+        put(store, 1, ACTIVE, record(n))
+    plans = "SELECT generic_plans FROM pg_prepared_statements WHERE statement LIKE 'WITH fence%'"
+    assert [count for (count,) in store._connection.fetch(plans)] == [3]
+    store.close()
+
+
 def test_the_journal_is_cut_behind_a_snapshot_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "SNAPSHOT_COMMITS", 10)
     monkeypatch.setattr(journal, "TRIM", 4)
@@ -222,6 +232,7 @@ def test_commits_that_the_server_has_lost_are_noticed_and_numbers_go_on(
     # The difference of two tells the host that what it has in memory does not hold any more.
     assert again.claim() == epoch + 2
     assert [(head.last, head.counts[ACTIVE]) for head in again.heads()] == [(9, 5)]
+    assert location.place.counters() == StoreCounters(reclaims=2, repeated=1, lost=4)
     assert lanes(again, 1) == {ACTIVE: [1, 2, 3, 4, 5]}
     _send(again, 10, 10)
     again.close()

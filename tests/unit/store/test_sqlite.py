@@ -17,6 +17,7 @@ from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, KEPT, KEPT_DEAD, S
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreInUse
 from busbar.store.number_runs import number_runs
 from busbar.store.sqlite import duplicate_ids, file, rows, sessions, tap_reads, taps, writers
+from busbar.store.sqlite.journal_state import JournalState
 from busbar.store.sqlite.store import SqliteStore
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -114,7 +115,7 @@ def test_a_database_of_another_application(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
 def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: int) -> None:
     store = opened(path)
     changes = Changes(1)
@@ -127,9 +128,11 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
     store.release()
     store.close()
     with sqlite3.connect(path) as old:  # as that version would have left it
-        old.execute("ALTER TABLE definition RENAME COLUMN value TO definition")
-        old.execute("ALTER TABLE definition RENAME TO catalogue")
-        old.execute("DROP TABLE session_hold")
+        old.execute("DELETE FROM meta WHERE key IN ('journal', 'applied', 'closed')")
+        if version < 6:
+            old.execute("ALTER TABLE definition RENAME COLUMN value TO definition")
+            old.execute("ALTER TABLE definition RENAME TO catalogue")
+            old.execute("DROP TABLE session_hold")
         if version < 5:
             old.execute("DROP INDEX msg_out")
             old.execute("DROP TABLE outbox")
@@ -174,7 +177,8 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
         )  # the order in which they were dead-lettered; else that of their numbers is taken
         assert (head.last_dead, head.last_event, head.events, head.kept_size) == (8 if known else 3, 0, 0, 0)
         assert store.id_segments(1) == []
-        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(6,)]
+        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(7,)]
+        assert store.journal_state() == JournalState(bytes(16), 0, is_closed=True)
         assert store.definitions() == {"entity/q": b"v7={}"}, (
             "the copy of the catalogue is read at the upgrade"
         )
@@ -197,7 +201,7 @@ def test_a_newer_schema(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
     other.close()
-    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 6"):
+    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 7"):
         opened(path)
 
 

@@ -126,7 +126,10 @@ async def _find(peer: LinkConnection, link: Link, node: Node) -> EntityView:
     _authorize(peer, link, node)
     entity = await peer.service.broker.entity(node.path)
     check_has_messages(entity)
-    peer.add_link_to(link, entity.path)
+    if await peer.add_link_to(link, entity.path):
+        # From here on the link is notified of changes. Those before are in what is read now.
+        entity = await peer.service.broker.entity(node.path)
+        check_has_messages(entity)
     return entity
 
 

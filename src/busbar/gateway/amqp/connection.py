@@ -78,6 +78,8 @@ class GatewayConnection(asyncio.Protocol):
         self._id_base = ""
         self._ids_given = 0
         self._is_surplus = False
+        self._early: bytearray | None = None
+        """What came before it was known whether there is room for the connection; None once that is known."""
         self._timer: asyncio.TimerHandle | None = None
         self.wake_at = self._wakes.wake_at
 
@@ -88,12 +90,28 @@ class GatewayConnection(asyncio.Protocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         self._read_control.use(transport)
         transport.set_write_buffer_limits(high=1024 * 1024, low=256 * 1024)
-        self._is_surplus = not self._tracked.admit(self)
-        if not self._is_surplus:
+        if self._tracked.admit(self):
             self.origin = self._broker.connect(self.effects, transport.abort)
+        else:
+            self._early = bytearray()
+            self._read_control.set_admitted(False)
+            self._tasks.spawn(self._await_admission(transport))
         self._set_timer()
 
+    async def _await_admission(self, transport: asyncio.Transport) -> None:
+        """Find out whether the namespace has room for this connection. Until then what its client sends is kept."""
+        self._is_surplus = not await self._tracked.request(self)
+        if not self._is_surplus:
+            self.origin = self._broker.connect(self.effects, transport.abort)
+        early, self._early = self._early, None
+        self._read_control.set_admitted(True)
+        if early:
+            self.data_received(bytes(early))
+
     def data_received(self, data: bytes) -> None:
+        if self._early is not None:
+            self._early += data
+            return
         now = wall_clock()
         self._handle(self._engine.receive_data(data, now), now)
         self._broker.replenish_retrying(now)
@@ -182,8 +200,8 @@ class GatewayConnection(asyncio.Protocol):
 
     # LinkConnection: links
 
-    def add_link_to(self, link: Link, path: str) -> None:
-        self._links.add_link_to(link, path)
+    async def add_link_to(self, link: Link, path: str) -> bool:
+        return await self._links.add_link_to(link, path)
 
     def end_link(self, link: Link, condition: str, text: str) -> None:
         self._links.end(link, condition, text)
@@ -275,7 +293,7 @@ class GatewayConnection(asyncio.Protocol):
         most = self.service.limits.max_connections
         self._engine.close(
             QuotaExceeded.condition,
-            f"The namespace has {most} AMQP connections at this gateway; more are not allowed. Share or close connections, "
+            f"The namespace has {most} AMQP connections; more are not allowed. Share or close connections, "
             "or use HTTP, which is not counted.",
         )
         self._abort_later()

@@ -66,6 +66,7 @@ from busbar.model.sas import LISTEN, SEND
 log = logging.getLogger(__name__)
 
 MAX_EARLY = 1_000
+CLOSED = "The connection is closed."
 SETTLED_BEFORE = "The delivery is settled already, as in ReceiveAndDelete. Transactions need PeekLock."
 
 
@@ -255,13 +256,19 @@ class ConnectionLinks:
 
     # Entities and rights
 
-    def add_link_to(self, link: Link, path: str) -> None:
-        """Count the link for the entity. Raises QuotaExceeded, or ServerBusy after the end of the connection."""
-        if self._holder is None:
-            raise ServerBusy("The connection is closed.")
-        self._service.attached.add_link(path, self._holder)
+    async def add_link_to(self, link: Link, path: str) -> bool:
+        """Count the link for the entity. Whether that had to wait. Raises QuotaExceeded, or ServerBusy after the end of the
+        connection."""
+        holder = self._holder
+        if holder is None:
+            raise ServerBusy(CLOSED)
+        waited = await self._service.attached.add_link(path, holder)
+        if self._holder is None:  # it has ended meanwhile
+            self._service.attached.remove_link(path, holder)
+            raise ServerBusy(CLOSED)
         self._entities.setdefault(link, []).append(path)
         self._service.broker.in_use((path,))  # at once: it may have been about to be deleted as idle
+        return waited
 
     def _leave_entities(self, link: Link) -> None:
         for path in self._entities.pop(link, ()):

@@ -79,8 +79,9 @@ class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
 
     def granted(self, grant: Grant) -> None: ...
 
-    def add_link_to(self, link: Link, path: str) -> None:
-        """Count the link for this entity, beside others that were named before. Raises QuotaExceeded."""
+    async def add_link_to(self, link: Link, path: str) -> bool:
+        """Count the link for this entity, beside others that were named before. Whether that had to wait. Raises
+        QuotaExceeded."""
 
     def fresh_id(self) -> str:
         """A message id for a message that came without one."""

@@ -4,6 +4,7 @@ Rules:
 1. The gateway stops to read while more than `max_uncommitted_bytes` of the client's messages are not durable yet. It goes on
    at half of that.
 2. The gateway stops to read while the client does not read what it is sent.
+3. The gateway does not read before it is known whether there is room for the connection.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import asyncio
 class ReadControl:
     """Pauses and resumes reading of one transport."""
 
-    __slots__ = ("_arriving", "_is_reading", "_is_writable", "_limit", "_transport")
+    __slots__ = ("_arriving", "_is_admitted", "_is_reading", "_is_writable", "_limit", "_transport")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._transport: asyncio.Transport | None = None
         self._arriving = 0
+        self._is_admitted = True
         self._is_reading = True
         self._is_writable = True
 
@@ -37,12 +39,18 @@ class ReadControl:
         self._is_writable = is_writable
         self._update()
 
+    def set_admitted(self, is_admitted: bool) -> None:
+        """Note whether it is known if there is room for the connection."""
+        self._is_admitted = is_admitted
+        self._update()
+
     def _update(self) -> None:
         if self._transport is None:
             return
-        if self._is_reading and (self._arriving > self._limit or not self._is_writable):
+        may_read = self._is_writable and self._is_admitted
+        if self._is_reading and (self._arriving > self._limit or not may_read):
             self._is_reading = False
             self._transport.pause_reading()
-        elif not self._is_reading and self._is_writable and self._arriving <= self._limit // 2:
+        elif not self._is_reading and may_read and self._arriving <= self._limit // 2:
             self._is_reading = True
             self._transport.resume_reading()

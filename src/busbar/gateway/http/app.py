@@ -1,6 +1,7 @@
 """Routes a request by its path:
 
     /health                     200 while the namespace is served; the document names unavailable stores
+    /live, /ready               for supervisors and load balancers
     /metrics                    numbers for Prometheus
     /$servicebus/websocket      the WebSocket: AMQP in binary frames
     /$busbar/...                stores and fragments, for operators
@@ -23,6 +24,7 @@ from busbar.gateway.http.connection import SERVER, HttpConnection
 from busbar.gateway.http.errors import error_response
 from busbar.gateway.http.health import Health
 from busbar.gateway.http.metrics import Metrics
+from busbar.gateway.http.probes import Probes
 from busbar.gateway.http.requests import path_of, refuse_large
 from busbar.gateway.http.runtime_headers import refuse_undecodable
 from busbar.gateway.http.runtime_path import is_runtime
@@ -34,9 +36,9 @@ WEBSOCKET = "$servicebus/websocket"
 Bridge = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build_app(services: GatewayServices, bridge: Bridge) -> web.Application:
+def build_app(services: GatewayServices, bridge: Bridge, probes: Probes) -> web.Application:
     """Return the application behind every HTTP connection; `bridge` answers the WebSocket's upgrade."""
-    routes = HttpRoutes(services, bridge)
+    routes = HttpRoutes(services, bridge, probes)
     app = web.Application()
     app.on_response_prepare.append(_sign)
     app.router.add_route("*", r"/{path:[\s\S]*}", routes.handle, expect_handler=routes.expect)
@@ -46,9 +48,10 @@ def build_app(services: GatewayServices, bridge: Bridge) -> web.Application:
 class HttpRoutes:
     """Passes each request on by its path, and makes a response of every error."""
 
-    def __init__(self, services: GatewayServices, bridge: Bridge) -> None:
+    def __init__(self, services: GatewayServices, bridge: Bridge, probes: Probes) -> None:
         self._services = services
         self._bridge = bridge
+        self._probes = probes
         self._metrics = Metrics(services)
         self._health = Health(services.broker)
 
@@ -66,6 +69,8 @@ class HttpRoutes:
         services, lowered = self._services, path.lower()
         if lowered == "health":
             return await self._health.answer()
+        if self._probes.asked_for(request, path):
+            return self._probes.answer(path)
         if self._metrics.asked_for(request, path):
             return await self._metrics.handle(request)
         if lowered == WEBSOCKET:

@@ -11,9 +11,9 @@
    Until then none is accepted, and new ones stay in the kernel's queue. When a waiting one cannot be started, the oldest
    unauthenticated one is closed, once it is `UNAUTHENTICATED_GRACE` old. So a flood of silent connections cannot lock out
    clients, and many clients after a restart are let in as fast as they authenticate.
-3. AMQP connections are bounded by `max_connections`. One more is not counted and stays unauthenticated, so that the gateway
-   can answer it with the reason. HTTP connections are bounded by `max_http_connections`: the one that has been idle longest
-   is closed.
+3. AMQP connections are bounded by `max_connections`, for all gateways of the namespace together (the quota). One more is not
+   counted and stays unauthenticated, so that the gateway can answer it with the reason. HTTP connections are bounded by
+   `max_http_connections`: the one that has been idle longest is closed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from busbar.gateway.gateway_quota import GatewayQuota
+from busbar.model.api import ConnectionQuota
 from busbar.model.limits import Limits
+
+NAMESPACE = ""
+"""The subject of the quota for all connections."""
 
 SILENT_GRACE = 1.0
 UNAUTHENTICATED_GRACE = 5.0
@@ -89,26 +94,36 @@ class TrackedConnection:
     # Called by an AMQP connection
 
     def admit(self, connection: AmqpConnectionHandle) -> bool:
+        """Count one more AMQP connection, if it is known here that there is room. If not, `request` decides."""
+        if not self._limiter.quota.take(NAMESPACE):
+            return False
+        self._limiter.amqp_connections.add(connection)
+        return True
+
+    async def request(self, connection: AmqpConnectionHandle) -> bool:
         """Whether there is room for one more AMQP connection, which is then counted.
 
         If there is no room, it stays among the unauthenticated connections until it ends.
         """
-        connections = self._limiter.amqp_connections
-        if len(connections) >= self._limiter.limits.max_connections:
+        if not await self._limiter.quota.request(NAMESPACE):
             return False
-        connections.add(connection)
+        self._limiter.amqp_connections.add(connection)
         return True
 
     def closed(self, connection: AmqpConnectionHandle) -> None:
-        self._limiter.amqp_connections.discard(connection)
+        if connection in self._limiter.amqp_connections:
+            self._limiter.amqp_connections.remove(connection)
+            self._limiter.quota.release(NAMESPACE)
         self.untrack()
 
 
 class ConnectionLimiter:
     """Shared by all ports of a gateway."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, quota: ConnectionQuota | None = None) -> None:
+        """Without a quota, this gateway is the only one of its namespace."""
         self.limits = limits
+        self.quota = quota or GatewayQuota(limits)
         # In the order in which connections entered the state
         self.silent: dict[TrackedConnection, None] = {}
         self.waiting: dict[TrackedConnection, None] = {}

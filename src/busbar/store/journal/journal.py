@@ -1,43 +1,45 @@
 """The journal of a store: records with rising sequences, in segments that are used again.
 
 Rules:
-1. When `append` returns, the record is synced. Records are written one after another.
-2. `open` returns the records after one that the store has applied, in their order, without a gap. If it cannot, it raises
+1. A journal has an id, which all its segments have and the store's file has too (sqlite/journal_state.py). `begin` makes the
+   first segment before the file gets the id. So a segment without records may belong to no journal: it is deleted.
+2. When `append` returns, the record is synced. Records are written one after another.
+3. `recover` returns the records after one that the store has applied, in their order, without a gap. If it cannot, it raises
    JournalDamaged: a journal is never cut silently.
-3. The first record after `open` begins a new segment. Its header states the first sequence of it. So an incomplete record at
-   the end of the segment before can never become complete later.
-4. `free` gives segments back whose records all are applied. They are used again; files beyond SPARE are deleted.
-5. After a failed sync, nothing more is written: OutcomeUnknown. If there is no space for a new segment, or a write is
-   refused before its sync, the record is certainly not there: StoreFull.
+4. The first record after `recover` begins a new segment. Its header states the first sequence of it. So an incomplete record
+   at the end of the segment before can never become complete later.
+5. `free` gives segments back whose records all are applied. They are used again; files beyond SPARE are deleted.
+6. After a failed sync, nothing more is written: OutcomeUnknown. If there is no space for a new segment, the record is
+   certainly not there: StoreFull. A new segment leaves FREE_FACTOR times its size free, since the store's file grows too.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
-from busbar.store.contract import OutcomeUnknown, StoreFull
+from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull
 from busbar.store.durable_names import sync_directory
 from busbar.store.journal.changes_decoder import JournalDamaged
 from busbar.store.journal.segment import HEADER_SIZE, RECORD_SIZE, JournalRecord, Segment, SegmentHeader
+from busbar.store.journal.segment_names import number_of, segment_name, segments_of
+from busbar.store.sqlite.journal_state import JournalState
 
 SEGMENT_SIZE = 16 * 1024 * 1024
+FIRST_SIZE = 1024 * 1024
+"""Bytes of the first segment of a journal: most stores of a small namespace need no other."""
 SPARE = 1
 """Free segments that are kept for later records."""
-_SUFFIX = ".segment"
-
-
-def segments_of(path: Path) -> list[Path]:
-    """The files of the journal of the store `path`, which stand beside it."""
-    return sorted(path.parent.glob(f"{path.name}.*{_SUFFIX}"))
+FREE_FACTOR = 4
 
 
 class SegmentedJournal:
-    """The journal of the store in the file `path`, whose id is `store`."""
+    """The journal of the store in the file `path`."""
 
-    def __init__(self, path: Path, store: bytes, segment_size: int = SEGMENT_SIZE) -> None:
+    def __init__(self, path: Path, segment_size: int = SEGMENT_SIZE) -> None:
         self._path = path
-        self._store = store
+        self._journal = bytes(16)
         self._segment_size = segment_size
         self._used: list[Segment] = []  # the last one is written to
         self._free: list[Segment] = []
@@ -45,7 +47,9 @@ class SegmentedJournal:
         self._next = 1
         self._names = 0
         self._broken = ""
-        self._is_begun = False  # a segment, since the journal was opened
+        self._has_segment = False  # that was begun since `recover`
+        self.is_begun = False
+        """Whether records can be appended: there is a journal."""
 
     @property
     def last(self) -> int:
@@ -57,28 +61,53 @@ class SegmentedJournal:
         """The bytes of all segments that have records to keep."""
         return sum(segment.size for segment in self._used)
 
-    # ---- opening ---------------------------------------------------------------------------------
+    # ---- recovery --------------------------------------------------------------------------------
 
-    def open(self, epoch: int, applied: int) -> list[JournalRecord]:
-        """The records after `applied`. Further ones are written with this epoch."""
+    def recover(self, state: JournalState, epoch: int) -> list[JournalRecord]:
+        """The records that the store's file lacks. Further ones are written with this epoch. Raises StoreError."""
         self._epoch = epoch
-        found: list[Segment] = []
-        for path in segments_of(self._path):
-            self._names = max(self._names, int(path.name.removesuffix(_SUFFIX).rpartition(".")[2]))
-            segment = Segment.open(path)
-            if segment.header is None:
-                self._free.append(segment)
-            elif segment.header.store != self._store:
-                raise JournalDamaged(f"{path} belongs to another store.")
-            else:
-                found.append(segment)
-        found.sort(key=lambda each: 0 if each.header is None else each.header.number)
-        records = self._read(found, applied)
-        self._next = max([applied, *(record.sequence for record in records[-1:])]) + 1
-        self.free(applied)
+        self._journal = state.journal
+        self._next = state.applied + 1
+        try:
+            self._find_segments(state)
+            if state.is_closed:
+                return []
+            if not self._used:
+                raise JournalDamaged(
+                    f"{self._path} was not closed cleanly, and its journal is missing: put the files "
+                    f"{segment_name(self._path, '*')} back that were beside it"
+                )
+            records = self._read(state.applied)
+        except OSError as problem:
+            raise StoreError(f"the journal of {self._path} cannot be read: {problem}") from problem
+        if records:
+            self._next = records[-1].sequence + 1
+        self.is_begun = True
+        self.free(state.applied)
         return records
 
-    def _read(self, found: list[Segment], applied: int) -> list[JournalRecord]:
+    def _find_segments(self, state: JournalState) -> None:
+        """Find the segments of this journal. Those that are not needed any more are deleted."""
+        for path in segments_of(self._path):
+            self._names = max(self._names, number_of(path))
+            segment = Segment.open(path)
+            self._used.append(segment)  # so that `close` closes it
+            header = segment.header
+            if header is not None and header.journal != state.journal and segment.has_records():
+                raise JournalDamaged(
+                    f"{path} belongs to another file than {self._path.name}, and has commits of that one: put the "
+                    "two back together, or move it away"
+                )
+        found, self._used = self._used, []
+        for segment in found:
+            if state.is_closed or segment.header is None or segment.header.journal != state.journal:
+                segment.delete()
+            else:
+                self._used.append(segment)
+        self._used.sort(key=lambda each: 0 if each.header is None else each.header.number)
+
+    def _read(self, applied: int) -> list[JournalRecord]:
+        found = self._used
         kept: list[JournalRecord] = []
         expected = 0
         for place, segment in enumerate(found):
@@ -99,7 +128,6 @@ class SegmentedJournal:
                 self._write_again(segment, records[-1])
             kept += [each for each in records if each.sequence > applied]
             expected = last + 1
-            self._used.append(segment)
         if kept and kept[0].sequence != applied + 1:
             raise JournalDamaged(
                 f"the journal of {self._path} begins with record {kept[0].sequence}; {applied + 1} is missing before it."
@@ -114,11 +142,21 @@ class SegmentedJournal:
 
     # ---- writing ---------------------------------------------------------------------------------
 
+    def begin(self, journal: bytes) -> None:
+        """Begin a journal with this id. Raises StoreFull, OutcomeUnknown."""
+        self._journal = journal
+        self._begin_segment(0)
+        self.is_begun = True
+
+    def has_room(self, length: int) -> bool:
+        """Whether a record of this length goes into the segment that is written to."""
+        return self._has_segment and not self._broken and self._used[-1].has_room(length)
+
     def append(self, body: bytes) -> int:
         """Write a record; returns its sequence when it is durable. Raises StoreFull, OutcomeUnknown."""
         if self._broken:
             raise OutcomeUnknown(self._broken)
-        if self._is_begun and self._used[-1].has_room(len(body)):
+        if self.has_room(len(body)):
             segment = self._used[-1]
         else:
             segment = self._begin_segment(len(body))
@@ -133,8 +171,9 @@ class SegmentedJournal:
         return sequence
 
     def prepare(self) -> None:
-        """Create the segment for later, if there is none: a commit then does not wait for it. Never raises."""
-        if not self._free and not self._broken:
+        """Create the next segment, if it is needed soon: a commit then does not wait for it. Never raises."""
+        is_needed = self._has_segment and self._used[-1].is_half_full
+        if is_needed and not self._free and not self._broken:
             try:
                 self._free.append(self._create(self._segment_size))
             except OSError:
@@ -145,25 +184,32 @@ class SegmentedJournal:
         needed = HEADER_SIZE + RECORD_SIZE + length
         fitting = [segment for segment in self._free if segment.size >= needed]
         try:
-            segment = fitting[0] if fitting else self._create(max(self._segment_size, needed))
+            segment = fitting[0] if fitting else self._create(max(self._usual_size(), needed))
         except OSError as problem:
             if problem.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StoreFull(f"no space is left for the journal of {self._path}") from problem
             raise self._break("extended", problem) from problem
         before = self._used[-1].header.number if self._used and self._used[-1].header is not None else 0
         try:
-            segment.begin(SegmentHeader(self._store, before + 1, self._next, self._epoch))
+            segment.begin(SegmentHeader(self._journal, before + 1, self._next, self._epoch))
         except OSError as problem:
             raise self._break("written", problem) from problem
         if segment in self._free:
             self._free.remove(segment)
         self._used.append(segment)
-        self._is_begun = True
+        self._has_segment = True
         return segment
 
+    def _usual_size(self) -> int:
+        return self._segment_size if self._used else min(FIRST_SIZE, self._segment_size)
+
     def _create(self, size: int) -> Segment:
+        """Create a file for a segment. Raises OSError."""
+        disk = os.statvfs(self._path.parent)
+        if disk.f_bavail * disk.f_frsize < FREE_FACTOR * size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._names += 1
-        name = f"{self._path.name}.{self._names:08d}{_SUFFIX}"
+        name = segment_name(self._path, f"{self._names:08d}")
         segment = Segment.create(self._path.with_name(name), size)
         sync_directory(self._path.parent)
         return segment
@@ -179,17 +225,22 @@ class SegmentedJournal:
             if len(self._free) < SPARE and segment.size == self._segment_size:
                 self._free.append(segment)
             else:
-                segment.close()
-                segment.path.unlink(missing_ok=True)
+                segment.delete()
 
     # ---- the end ---------------------------------------------------------------------------------
 
-    def remove(self) -> None:
-        """Delete the journal: everything in it is applied, durably."""
-        self.close()
-        for path in segments_of(self._path):
-            path.unlink()
-        sync_directory(self._path.parent)
+    def end(self) -> None:
+        """Delete the journal: the store's file has all of it, durably, and is closed."""
+        self._free += self._used
+        self._used = []
+        self._has_segment = self.is_begun = False
+        self.drop_spares()
+
+    def drop_spares(self) -> None:
+        """Delete the free segments."""
+        for segment in self._free:
+            segment.delete()
+        self._free = []
 
     def close(self) -> None:
         """Close the files; nothing is written."""

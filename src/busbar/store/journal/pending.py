@@ -2,58 +2,78 @@
 
 A message that is put and deleted while it is pending leaves nothing. Edits and keeps change a pending message in place. An
 edit, keep or delete that names another lane than that of a pending message does nothing, as it would in SQLite. Ids that are
-forgotten while they are pending leave nothing, and of heads the last one counts. All else is kept in its order, as it came.
+forgotten while they are pending leave nothing, and neither do events. Of a head, and of a tap, the last row counts. All
+else is kept in its order, as it came.
 
 SQLite performs puts, then edits, keeps and deletes. That is the order in which they come for one message, nearly always. If
 it is not, the net so far is sealed, and a new one begins: `groups` has all of them, in order.
+
+Reads are answered from a net and SQLite together (pending_reads.py). For them, a net has the order of its numbers, and what
+it changes in SQLite: the numbers that are deleted by lane, the lanes that edits and keeps concern, and the highest number of
+all these.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from busbar.fragment.changes import Changes, Keep
+from busbar.fragment.changes import Changes, Head, Keep
+from busbar.model.effects import MessageEvent
 from busbar.model.message import Record
 
 ROW_COST: Final = 200
 """What a pending row counts beside its bytes."""
 DELETE_COST: Final = 16
+STALE: Final = 1_000
+"""Numbers that are gone and still in the order of a net, beside as many as there are messages."""
 
 
 @final
 class FragmentNet:
     """The net of one fragment's changes."""
 
-    def __init__(self, fragment: i64) -> None:
+    def __init__(self, fragment: i64, last_before: i64) -> None:
+        """SQLite has no number above `last_before`."""
         self.fragment = fragment
+        self.last_before = last_before
         self.puts: dict[int, tuple[int, Record]] = {}  # by number: lane and message
         self.ids: dict[tuple[int, bytes], tuple[int, int]] = {}
-        self.changes = Changes(fragment)  # edits, keeps, deletes, ids_upto and head
+        self.changes = Changes(fragment)  # edits, keeps, ids_upto, taps, events and head
         self.others: list[Changes] = []
+        self.deleted: dict[int, set[int]] = {}  # of SQLite, by lane
+        self.lanes_changed: set[int] = set()  # of SQLite, by edits and keeps
+        self.last_changed: i64 = 0  # the highest number of SQLite that is edited, kept or deleted
+        self.has_low_puts = False  # one is not above all numbers of SQLite
         self._edited: set[int] = set()
         self._kept: set[int] = set()
-        self._deleted: set[int] = set()
+        self._order: list[int] = []  # of the puts, with some that are gone
+        self._is_rising = True
         self.bytes: i64 = 0
 
     def fits(self, changes: Changes) -> bool:
         """Whether these changes can be added: none concerns a message that a later step of this net has."""
-        if not self._deleted and not self._kept and not self._edited:
+        if self.last_changed == 0:
             return True
         for edit in changes.edits:
-            if edit.n in self._deleted or edit.n in self._kept:
+            if edit.n in self._kept or self._is_deleted(edit.n):
                 return False
         for keep in changes.keeps:
             for n in keep.numbers:
-                if n in self._deleted:
+                if self._is_deleted(n):
                     return False
         for records in changes.puts.values():
             for record in records:
-                if record.n in self._deleted or record.n in self._kept or record.n in self._edited:
+                n = record.n
+                if n <= self.last_changed and (n in self._kept or n in self._edited or self._is_deleted(n)):
                     return False
         return True
+
+    def _is_deleted(self, n: int) -> bool:
+        return any(n in numbers for numbers in self.deleted.values())
 
     def add(self, changes: Changes) -> None:
         for lane, records in changes.puts.items():
@@ -64,6 +84,7 @@ class FragmentNet:
             if found is None:
                 self.changes.edits.append(edit)
                 self._edited.add(edit.n)
+                self._note(edit.lane, edit.to, edit.n)
                 self.bytes += ROW_COST
             elif found[0] == edit.lane:
                 self.puts[edit.n] = (edit.to, edit.edited(found[1]))
@@ -75,15 +96,33 @@ class FragmentNet:
         if upto is not None:
             self._forget_ids(upto)
         for segment, id, at, n in changes.ids:
+            if (segment, id) not in self.ids:
+                self.bytes += ROW_COST
             self.ids[(segment, id)] = (at, n)
-            self.bytes += ROW_COST
         head = changes.head
         if head is not None:
             self.changes.head = head.copy()
+        self._add_for_taps(changes)
         self._add_others(changes)
 
+    def _note(self, lane: int, to: int, n: i64) -> None:
+        """Note that a message of SQLite is edited or kept."""
+        self.lanes_changed.add(lane)
+        self.lanes_changed.add(to)
+        if n > self.last_changed:
+            self.last_changed = n
+
     def _put(self, lane: int, record: Record) -> None:
-        self.puts[record.n] = (lane, record)
+        n: int = record.n
+        order = self._order
+        if order and n <= order[-1]:
+            self._is_rising = False
+        order.append(n)
+        if len(order) > 2 * len(self.puts) + STALE:
+            self._order = [each for each in order if each in self.puts or each == n]
+        if record.n <= self.last_before:
+            self.has_low_puts = True
+        self.puts[n] = (lane, record)
         content = record.content
         self.bytes += ROW_COST + (0 if content is None else len(content))
 
@@ -98,17 +137,19 @@ class FragmentNet:
         if elsewhere:
             self.changes.keeps.append(Keep(keep.lane, keep.to, elsewhere))
             self._kept.update(elsewhere)
+            self._note(keep.lane, keep.to, max(elsewhere))
             self.bytes += ROW_COST * len(elsewhere)
 
     def _delete(self, lane: int, numbers: list[int]) -> None:
-        puts, elsewhere = self.puts, self.changes.deletes.get(lane)
+        puts, elsewhere = self.puts, self.deleted.get(lane)
         for n in numbers:
             found = puts.get(n)
             if found is None:
                 if elsewhere is None:
-                    elsewhere = self.changes.deletes[lane] = []
-                elsewhere.append(n)
-                self._deleted.add(n)
+                    elsewhere = self.deleted[lane] = set()
+                elsewhere.add(n)
+                if n > self.last_changed:
+                    self.last_changed = n
                 self.bytes += DELETE_COST
             elif found[0] == lane:
                 del puts[n]
@@ -123,15 +164,29 @@ class FragmentNet:
             del self.ids[key]
             self.bytes -= ROW_COST
 
+    def _add_for_taps(self, changes: Changes) -> None:
+        """Of a tap, the last row counts. Positions of events rise, so the events that are left are the last ones."""
+        net = self.changes
+        for tap, row in changes.taps.items():
+            if tap not in net.taps:
+                self.bytes += ROW_COST
+            net.taps[tap] = None if row is None else row.copy()
+        if changes.events:
+            net.events += changes.events
+            self.bytes += ROW_COST * len(changes.events)
+        if changes.events_upto > net.events_upto:
+            net.events_upto = changes.events_upto
+            gone = bisect_right(net.events, int(changes.events_upto), key=_position)
+            if gone:
+                del net.events[:gone]
+                self.bytes -= ROW_COST * gone
+
     def _add_others(self, changes: Changes) -> None:
         if not (
             changes.sessions
             or changes.states
             or changes.holds
             or changes.outbox
-            or changes.taps
-            or changes.events
-            or changes.events_upto > 0
             or changes.written
             or changes.writers
         ):
@@ -139,13 +194,9 @@ class FragmentNet:
         other = Changes(self.fragment)
         other.sessions, other.states, other.outbox = changes.sessions, changes.states, changes.outbox
         other.holds = changes.holds
-        other.taps = {tap: None if row is None else row.copy() for tap, row in changes.taps.items()}
-        other.events, other.events_upto = changes.events, changes.events_upto
         other.written, other.writers = changes.written, changes.writers
         self.others.append(other)
-        rows = (
-            len(other.sessions) + len(other.holds) + len(other.outbox) + len(other.taps) + len(other.events)
-        )
+        rows = len(other.sessions) + len(other.holds) + len(other.outbox)
         rows += len(other.written) + len(other.writers)
         self.bytes += ROW_COST * rows
         for _, state in other.states.values():
@@ -162,8 +213,37 @@ class FragmentNet:
                 in_lane = puts[lane] = []
             in_lane.append(record)
         changes.puts = puts
+        changes.deletes = {lane: list(numbers) for lane, numbers in self.deleted.items()}
         changes.ids = [(segment, id, at, n) for (segment, id), (at, n) in self.ids.items()]
         return changes
+
+    def between(self, lanes: list[int], after: i64, upto: i64, limit: i64) -> list[tuple[int, Record]]:
+        """The first pending messages of these lanes behind a number, up to another, up to a count: their lanes and
+        themselves."""
+        if not self._is_rising:
+            self._order = sorted(self.puts)
+            self._is_rising = True
+        found: list[tuple[int, Record]] = []
+        order, puts = self._order, self.puts
+        for place in range(bisect_right(order, int(after)), len(order)):
+            n = order[place]
+            if n > upto or len(found) >= limit:
+                break
+            entry = puts.get(n)
+            if entry is not None and entry[0] in lanes:
+                found.append(entry)
+        return found
+
+    def events_between(self, after: i64, upto: i64, limit: i64) -> list[MessageEvent]:
+        """The first pending events behind a position, up to another, up to a count."""
+        events = self.changes.events
+        first = bisect_right(events, int(after), key=_position)
+        last = bisect_right(events, int(upto), key=_position)
+        return events[first : min(last, first + int(limit))]
+
+
+def _position(event: MessageEvent) -> int:
+    return event.at
 
 
 @final
@@ -173,35 +253,56 @@ class Pending:
     def __init__(self) -> None:
         self._sealed: list[FragmentNet] = []
         self._nets: dict[int, FragmentNet] = {}
-        self._sealed_bytes: i64 = 0
+        self._has_sealed: set[int] = set()  # fragments
+        self._bytes: i64 = 0
 
     def is_empty(self) -> bool:
         return not self._nets and not self._sealed
 
     def bytes(self) -> int:
-        return int(self._sealed_bytes + sum([net.bytes for net in self._nets.values()]))
+        return int(self._bytes)
 
     def has(self, fragment: int) -> bool:
         return fragment in self._nets
 
     def contains(self, fragment: int, lane: int, n: int) -> bool:
         """Whether a message is pending in a lane."""
-        net = self._nets.get(fragment)
-        found = None if net is None else net.puts.get(n)
-        return found is not None and found[0] == lane
+        nets = [self._nets[fragment]] if fragment in self._nets else []
+        if fragment in self._has_sealed:
+            nets += [net for net in self._sealed if net.fragment == fragment]
+        for net in nets:
+            found = net.puts.get(n)
+            if found is not None and found[0] == lane:
+                return True
+        return False
 
-    def add(self, batches: Sequence[Changes]) -> None:
-        """Add a group commit."""
+    def net(self, fragment: int) -> FragmentNet | None:
+        """All that is pending of a fragment; None if that is nothing, or several nets."""
+        return None if fragment in self._has_sealed else self._nets.get(fragment)
+
+    def heads(self) -> dict[int, Head]:
+        """The pending counters, by fragment."""
+        heads: dict[int, Head] = {}
+        for net in [*self._sealed, *self._nets.values()]:
+            head = net.changes.head
+            if head is not None:
+                heads[int(net.fragment)] = head.copy()
+        return heads
+
+    def add(self, batches: Sequence[Changes], last: dict[int, int]) -> None:
+        """Add a group commit. `last` has the highest number of each fragment before it."""
         for changes in batches:
             key = int(changes.fragment)
             net = self._nets.get(key)
             if net is not None and not net.fits(changes):
                 self._sealed.append(net)
-                self._sealed_bytes += net.bytes
+                self._has_sealed.add(key)
                 net = None
             if net is None:
-                net = self._nets[key] = FragmentNet(changes.fragment)
+                net = self._nets[key] = FragmentNet(changes.fragment, last.get(key, 0))
+            before = net.bytes
             net.add(changes)
+            self._bytes += net.bytes - before
 
     def groups(self) -> list[list[Changes]]:
         """All of it as group commits, in the order in which SQLite has to perform them."""
@@ -218,4 +319,5 @@ class Pending:
         """Nothing is pending any more."""
         self._sealed = []
         self._nets = {}
-        self._sealed_bytes = 0
+        self._has_sealed = set()
+        self._bytes = 0

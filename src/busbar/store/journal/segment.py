@@ -1,6 +1,6 @@
 """One file of a journal: a header, and records one after the other.
 
-    header   8 magic · 16 store id · u64 number · u64 first sequence · u64 epoch · 8 salt · u32 checksum, twice
+    header   8 magic · 16 journal id · u64 number · u64 first sequence · u64 epoch · 8 salt · u32 checksum, twice
     record   u32 magic · u32 length · u64 sequence · u64 epoch · u32 checksum · body
 
 The file is written with zeros and synced before it is used, so that a record changes no metadata of it. A file is used again
@@ -40,17 +40,19 @@ MAX_LOOKS = 1_000
 class SegmentHeader:
     """Which records a segment has: those from `first` on."""
 
-    __slots__ = ("epoch", "first", "number", "salt", "store")
+    __slots__ = ("epoch", "first", "journal", "number", "salt")
 
-    def __init__(self, store: bytes, number: int, first: int, epoch: int, salt: bytes | None = None) -> None:
-        self.store = store
+    def __init__(
+        self, journal: bytes, number: int, first: int, epoch: int, salt: bytes | None = None
+    ) -> None:
+        self.journal = journal
         self.number = number
         self.first = first
         self.epoch = epoch
         self.salt = secrets.token_bytes(8) if salt is None else salt
 
     def encoded(self) -> bytes:
-        fields = _HEADER.pack(MAGIC, self.store, self.number, self.first, self.epoch, self.salt, 0)[:-4]
+        fields = _HEADER.pack(MAGIC, self.journal, self.number, self.first, self.epoch, self.salt, 0)[:-4]
         return fields + zlib.crc32(fields).to_bytes(4, "big")
 
 
@@ -104,6 +106,10 @@ class Segment:
             os.close(self._file)
             self._file = -1
 
+    def delete(self) -> None:
+        self.close()
+        self.path.unlink(missing_ok=True)
+
     # ---- writing ---------------------------------------------------------------------------------
 
     def begin(self, header: SegmentHeader) -> None:
@@ -116,6 +122,10 @@ class Segment:
 
     def has_room(self, length: int) -> bool:
         return self._end + RECORD_SIZE + length <= self.size
+
+    @property
+    def is_half_full(self) -> bool:
+        return 2 * self._end >= self.size
 
     def append(self, sequence: int, epoch: int, body: bytes) -> None:
         """Write a record and sync it. Raises OSError: then the record may be there or not."""
@@ -143,6 +153,13 @@ class Segment:
                 raise JournalDamaged(f"{self.path} has a header that cannot be read.")
             return None
         return max(found, key=lambda header: header.number)
+
+    def has_records(self) -> bool:
+        """Whether the present use has a record. A damaged file counts as having some."""
+        try:
+            return next(self.read(), None) is not None
+        except JournalDamaged:
+            return True
 
     def read(self) -> Iterator[JournalRecord]:
         """The records of the present use. Raises JournalDamaged."""
@@ -186,10 +203,10 @@ class Segment:
 def _decoded_header(block: bytes) -> SegmentHeader | None:
     if len(block) < _HEADER.size:
         return None
-    magic, store, number, first, epoch, salt, checksum = _HEADER.unpack(block)
+    magic, journal, number, first, epoch, salt, checksum = _HEADER.unpack(block)
     if magic != MAGIC or zlib.crc32(block[:-4]) != checksum:
         return None
-    return SegmentHeader(store, number, first, epoch, salt)
+    return SegmentHeader(journal, number, first, epoch, salt)
 
 
 def _checksum(salt: bytes, sequence: int, epoch: int, body: bytes) -> int:

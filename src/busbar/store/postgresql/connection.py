@@ -188,7 +188,8 @@ class DatabaseConnection:
         connection = self._ready()
         prepared = self._prepared.get(statement)
         if prepared is None:
-            prepared = self._wait(connection.prepare(statement), ANSWER_TIMEOUT)
+            name = f"statement_{len(self._prepared)}"  # without a name the driver has it parsed for each use
+            prepared = self._wait(connection.prepare(statement, name=name), ANSWER_TIMEOUT)
             self._prepared[statement] = prepared
         return self._wait(prepared.fetch(*values), patience)
 

@@ -43,6 +43,7 @@ class PostgresqlLocation:
             self.size,
             self.beat,
             self.status,
+            lambda: self._known.counters,
             self.may_speak,
             self.silence,
         )

@@ -25,6 +25,7 @@ import asyncpg
 from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow, empty_head
 from busbar.fragment.reads import Read
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreFull
+from busbar.store.location import StoreCounters
 from busbar.store.postgresql import reads, schema
 from busbar.store.postgresql.address import DatabaseAddress
 from busbar.store.postgresql.connection import ConnectionLost, DatabaseConnection
@@ -78,6 +79,13 @@ class LastKnown:
     def __init__(self) -> None:
         self.epoch = 0
         self.journal = Journal()
+        self.counters = StoreCounters()
+
+    def count(self, reclaims: int = 0, made: int = 0, repeated: int = 0, lost: int = 0) -> None:
+        before = self.counters
+        self.counters = StoreCounters(
+            before.reclaims + reclaims, before.made + made, before.repeated + repeated, before.lost + lost
+        )
 
 
 class PostgresqlStore:
@@ -159,6 +167,7 @@ class PostgresqlStore:
         if lost > 0:
             where = self._address.shown
             _log.error("store %s: the server has lost the last %d commits that it acknowledged", where, lost)
+            self._known.count(lost=lost)
             entries = found.raised_above(before)
             self._write(GroupStatement(), entries)
         self._known.epoch, self._known.journal = self._owner.epoch, found
@@ -189,6 +198,9 @@ class PostgresqlStore:
         self._check()
         statement = statement_of(batches)
         self._write(statement, self._journal.entries(batches))
+
+    def commits_at_once(self, batches: Sequence[Changes]) -> bool:
+        return False
 
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:
         self._check()
@@ -374,10 +386,13 @@ class PostgresqlStore:
         except StoreError as refusal:
             raise ConnectionLost(str(refusal)) from refusal  # it may be on its way up, or down
         self._owner.retake()
+        self._known.count(reclaims=1)
         made = self._connection.fetch(_LAST)[0][0]
         if made < self._journal.commit:
             raise self._break(f"{self._address.shown} has lost commits that it acknowledged")
         is_made = bool(made == number)
+        if number is not None:
+            self._known.count(made=int(is_made), repeated=int(not is_made))
         found = "" if number is None else "; the commit under way was " + ("made" if is_made else "not made")
         _log.warning("store %s: the connection was lost and is back%s", self._address.shown, found)
         return is_made

@@ -24,10 +24,9 @@ from busbar.store.catalogue_contract import (
     VersionedEntry,
 )
 from busbar.store.contract import Fenced, StoreError
-from busbar.store.durable_names import move
+from busbar.store.durable_names import REPLACED, move
 from busbar.store.location import StoreMissing
 from busbar.store.sqlite.database import DatabaseSchema, make_database, wal_of
-from busbar.store.sqlite.directory import REPLACED
 from busbar.store.sqlite.file import Need, StoreFile
 
 FILE = "catalogue.db"

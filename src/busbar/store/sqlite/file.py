@@ -146,6 +146,11 @@ class StoreFile:
                 os.close(file)
         self._log_file = self._lock = -1
 
+    @property
+    def is_short_of_space(self) -> bool:
+        """Whether a reserve is used."""
+        return any(reserve.is_spent for reserve in self._reserves)
+
     # Reading
 
     def connection(self) -> sqlite3.Connection:
@@ -242,9 +247,9 @@ class StoreFile:
             except sqlite3.Error as worse:
                 raise self._break("rolled back", worse) from worse
             raise StoreFull(f"no space is left for {self.path}") from problem
-        self._verify()
+        self.verify()
 
-    def _verify(self) -> None:
+    def verify(self) -> None:
         """Check that the paths still name the files that were synced."""
         try:
             named = {identity_of(os.stat(self.path)), identity_of(os.stat(self._log))}

@@ -20,14 +20,14 @@ Tables
     kept_lock   message locks that a clean shutdown left for the next start.
     definition  the identity of the store, and the definitions of the entities that its fragments are of. Up to version
                 5 this was the table `catalogue`, with a copy of the whole catalogue.
-    meta        the version of this schema, and the epoch that each claim raises.
+    meta        the version of this schema, the epoch that each claim raises, and the journal (journal_state.py).
 """
 
 from __future__ import annotations
 
 from busbar.store.sqlite.database import DatabaseSchema
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 APPLICATION_ID = 0x42757362  # "Busb"
 
 # What each version added to the one before it. A file is made as version 1 and brought up to date like any other.
@@ -146,6 +146,8 @@ _ADDED: dict[int, tuple[str, ...]] = {
             until INTEGER NOT NULL,
             PRIMARY KEY (fragment, id)) WITHOUT ROWID""",
     ),
+    # An older version would not read the journal, so it must refuse the file.
+    7: ("INSERT INTO meta VALUES ('journal', zeroblob(16)), ('applied', 0), ('closed', 1)",),
 }
 
 _SCHEMA = (

@@ -8,7 +8,6 @@ fenced here: it holds the file until it releases it or dies.
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 from collections.abc import Sequence
 from json import dumps
@@ -37,6 +36,7 @@ from busbar.fragment.reads import (
 from busbar.model.message import KEPT, KEPT_DEAD
 from busbar.store.contract import StoreError
 from busbar.store.sqlite import duplicate_ids as ids
+from busbar.store.sqlite import journal_state
 from busbar.store.sqlite import outbox as outbox
 from busbar.store.sqlite import rows as rows
 from busbar.store.sqlite import sessions as sessions
@@ -44,6 +44,7 @@ from busbar.store.sqlite import tap_reads as spans
 from busbar.store.sqlite import taps as taps
 from busbar.store.sqlite import writers as writers
 from busbar.store.sqlite.file import Need, StoreFile
+from busbar.store.sqlite.journal_state import JournalState
 
 
 class SqliteStore:
@@ -72,31 +73,41 @@ class SqliteStore:
         need = max((_need(changes) for changes in batches), default=Need.FREES)
         self._file.transact(lambda connection: _perform(connection, batches), need)
 
+    def commits_at_once(self, batches: Sequence[Changes]) -> bool:
+        return False
+
     # For a journal in front of this store
 
-    def journal_state(self) -> tuple[bytes, int]:
-        """The id of the store, which its journal has too, and the sequence up to which the journal is applied."""
-        found = dict(self._file.select("SELECT key, value FROM meta WHERE key IN ('store', 'applied')"))
-        if not found:
-            made = secrets.token_bytes(16)
-            values = [("store", made), ("applied", 0)]
-            self._file.transact(
-                lambda connection: _run_many(connection, "INSERT INTO meta VALUES (?, ?)", values)
-            )
-            return made, 0
-        return bytes(found["store"]), int(found["applied"])
+    def journal_state(self) -> JournalState:
+        return self._file.reading(journal_state.read)
 
-    def apply(self, groups: Sequence[Sequence[Changes]], applied: int) -> None:
+    def begin_journal(self, journal: bytes) -> None:
+        """From now on the file is complete only with the journal of this id."""
+        self._file.transact(lambda connection: journal_state.begin(connection, journal))
+
+    def end_journal(self) -> None:
+        """The file is complete without a journal. All that was applied is durable."""
+        self._file.transact(journal_state.end, Need.FREES)
+
+    def apply(self, groups: Sequence[Sequence[Changes]], applied: int, need: Need = Need.FREES) -> None:
         """Perform group commits that the journal has up to a sequence, in one transaction. It is not synced: the journal
         is."""
 
         def work(connection: sqlite3.Connection) -> None:
             for batches in groups:
                 _perform(connection, batches)
-            _run(connection, "UPDATE meta SET value = ? WHERE key = 'applied'", applied)
+            journal_state.set_applied(connection, applied)
 
-        need = max((_need(changes) for batches in groups for changes in batches), default=Need.FREES)
         self._file.transact(work, need, synced=False)
+
+    @property
+    def is_short_of_space(self) -> bool:
+        """Whether a reserve was used and is not filled again."""
+        return self._file.is_short_of_space
+
+    def check_in_place(self) -> None:
+        """Raise OutcomeUnknown if the paths name other files than those in use."""
+        self._file.verify()
 
     def contains(self, fragment: int, lane: int, n: int) -> bool:
         """Whether a message is in a lane."""
@@ -242,10 +253,6 @@ class SqliteStore:
 
 def _run(connection: sqlite3.Connection, statement: str, *values: object) -> None:
     connection.execute(statement, values)
-
-
-def _run_many(connection: sqlite3.Connection, statement: str, values: Sequence[tuple[object, ...]]) -> None:
-    connection.executemany(statement, values)
 
 
 def _perform(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:

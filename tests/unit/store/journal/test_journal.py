@@ -12,19 +12,26 @@ from hypothesis import strategies as st
 
 from busbar.store.contract import OutcomeUnknown
 from busbar.store.journal.changes_decoder import JournalDamaged
-from busbar.store.journal.journal import SegmentedJournal, segments_of
+from busbar.store.journal.journal import SegmentedJournal
 from busbar.store.journal.segment import HEADER_SIZE, RECORD_SIZE, Segment
+from busbar.store.journal.segment_names import segments_of
+from busbar.store.sqlite.journal_state import JournalState
 
-STORE = b"s" * 16
+JOURNAL = b"j" * 16
 SIZE = HEADER_SIZE + 4_096
 ON_DISK = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def opened(
-    directory: Path, applied: int = 0, epoch: int = 1, store: bytes = STORE
+    directory: Path, applied: int = 0, epoch: int = 1, id: bytes = JOURNAL
 ) -> tuple[SegmentedJournal, list[bytes]]:
-    journal = SegmentedJournal(directory, store, SIZE)
-    return journal, [record.body for record in journal.open(epoch, applied)]
+    """The journal after recovery, and what its records hold. It is begun if there is none."""
+    journal = SegmentedJournal(directory, SIZE)
+    is_new = not segments_of(directory)
+    found = [record.body for record in journal.recover(JournalState(id, applied, is_closed=is_new), epoch)]
+    if is_new:
+        journal.begin(id)
+    return journal, found
 
 
 def written(directory: Path, bodies: list[bytes]) -> None:
@@ -34,14 +41,10 @@ def written(directory: Path, bodies: list[bytes]) -> None:
     journal.close()
 
 
-def segments(directory: Path) -> list[Path]:
-    return segments_of(directory)
-
-
 def test_records_come_back_in_their_order_over_many_segments(tmp_path: Path) -> None:
     bodies = [b"%d" % n + bytes(n * 7) for n in range(200)]
     written(tmp_path / "j", bodies)
-    assert len(segments(tmp_path / "j")) > 2
+    assert len(segments_of(tmp_path / "j")) > 2
     journal, found = opened(tmp_path / "j", epoch=2)
     assert found == bodies
     assert journal.append(b"next") == 201
@@ -55,7 +58,7 @@ def test_what_is_applied_is_not_read_and_its_segments_are_used_again(tmp_path: P
         assert journal.append(bytes(100)) == n + 1
         journal.free(n - 5)
     journal.close()
-    assert len(segments(tmp_path / "j")) <= 3
+    assert len(segments_of(tmp_path / "j")) <= 3
     assert len(opened(tmp_path / "j", applied=495, epoch=2)[1]) == 5
 
 
@@ -65,10 +68,38 @@ def test_a_record_larger_than_a_segment_has_one_of_its_size(tmp_path: Path) -> N
     assert opened(tmp_path / "j")[1] == bodies
 
 
-def test_a_journal_of_another_store_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_segments_of_another_file_are_refused_and_left_as_they_are(tmp_path: Path, is_closed: bool) -> None:
     written(tmp_path / "j", [b"one"])
-    with pytest.raises(JournalDamaged, match="another store"):
-        opened(tmp_path / "j", store=b"t" * 16)
+    with pytest.raises(JournalDamaged, match="belongs to another file than j"):
+        SegmentedJournal(tmp_path / "j", SIZE).recover(JournalState(b"t" * 16, 0, is_closed), 1)
+    assert opened(tmp_path / "j")[1] == [b"one"]
+
+
+def test_segments_that_a_closed_file_has_no_need_of_are_deleted(tmp_path: Path) -> None:
+    written(tmp_path / "j", [b"one"])
+    assert SegmentedJournal(tmp_path / "j", SIZE).recover(JournalState(JOURNAL, 1, is_closed=True), 2) == []
+    assert segments_of(tmp_path / "j") == []
+
+
+def test_a_journal_that_was_begun_and_never_used_is_deleted(tmp_path: Path) -> None:
+    written(tmp_path / "j", [])
+    assert segments_of(tmp_path / "j")
+    assert SegmentedJournal(tmp_path / "j", SIZE).recover(JournalState(bytes(16), 0, is_closed=True), 2) == []
+    assert segments_of(tmp_path / "j") == []
+
+
+def test_a_journal_that_is_missing_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(
+        JournalDamaged, match=r"was not closed cleanly, and its journal is missing: put the files j\.\*"
+    ):
+        SegmentedJournal(tmp_path / "j", SIZE).recover(JournalState(JOURNAL, 7, is_closed=False), 2)
+
+
+def test_segments_of_a_replaced_file_are_not_those_of_the_current_one(tmp_path: Path) -> None:
+    written(tmp_path / "j.replaced-17", [b"one"])
+    assert segments_of(tmp_path / "j") == []
+    assert len(segments_of(tmp_path / "j.replaced-17")) == 1
 
 
 def test_records_that_are_missing_before_the_first_one_are_noticed(tmp_path: Path) -> None:
@@ -83,7 +114,7 @@ def test_records_that_are_missing_before_the_first_one_are_noticed(tmp_path: Pat
 
 def test_a_segment_that_is_missing_between_others_is_noticed(tmp_path: Path) -> None:
     written(tmp_path / "j", [bytes(500)] * 40)
-    segments(tmp_path / "j")[1].unlink()
+    segments_of(tmp_path / "j")[1].unlink()
     with pytest.raises(JournalDamaged):
         opened(tmp_path / "j")
 
@@ -91,7 +122,7 @@ def test_a_segment_that_is_missing_between_others_is_noticed(tmp_path: Path) -> 
 def test_a_replaced_segment_is_not_written_to_silently(tmp_path: Path) -> None:
     journal, _ = opened(tmp_path / "j")
     journal.append(b"one")
-    file = segments(tmp_path / "j")[0]
+    file = segments_of(tmp_path / "j")[0]
     shutil.copy(file, tmp_path / "copy")
     os.replace(tmp_path / "copy", file)
     with pytest.raises(OutcomeUnknown, match="replaced"):
@@ -131,7 +162,7 @@ def test_a_flipped_bit_is_damage_or_hits_the_last_record(
 ) -> None:
     directory = tmp_path_factory.mktemp("flip") / "j"
     written(directory, bodies)
-    file = data.draw(st.sampled_from(segments(directory)))
+    file = data.draw(st.sampled_from(segments_of(directory)))
     content = bytearray(file.read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     file.write_bytes(content)
@@ -144,13 +175,11 @@ def test_a_flipped_bit_is_damage_or_hits_the_last_record(
 
 def _last_record(directory: Path) -> tuple[Path, int, int]:
     """The file of the last record, its place and its length with its head."""
-    journal = SegmentedJournal(directory, STORE, SIZE)
     records = {}
-    for path in segments(directory):
+    for path in segments_of(directory):
         segment = Segment.open(path)
         if segment.header is not None:
             for record in segment.read():
                 records[record.sequence] = (path, record.start, RECORD_SIZE + len(record.body))
         segment.close()
-    journal.close()
     return records[max(records)]

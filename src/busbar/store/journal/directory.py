@@ -2,7 +2,8 @@
 
 An existing store is opened, and a missing one is not created. A new store is created only when a namespace gets one more
 store, or an operator replaces a lost one. In the second case an existing file is renamed, not deleted: to
-DIR/store-0.db.replaced-TIME. Its log is renamed too, to a name with which it can be opened there (store_restore.py).
+DIR/store-0.db.replaced-TIME. Its log and the segments of its journal are renamed too, to names with which they can be opened
+there (store_restore.py).
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import time
 from pathlib import Path
 
 from busbar.store.contract import Store
-from busbar.store.durable_names import move
+from busbar.store.durable_names import REPLACED, move
+from busbar.store.journal.segment_names import segments_of
+from busbar.store.journal.store import JournalStore
 from busbar.store.location import StoreLocation, StoreMissing
-from busbar.store.sqlite.store import SqliteStore
+from busbar.store.sqlite.database import wal_of
 
 DEFAULT_STORES = 4
-REPLACED = ".replaced-"
-_NAME = re.compile(r"store-(\d+)\.db")
+_NAME = re.compile(r"store-(\d+)\.db(?:-wal|\.\d{8,}\.segment)?")
 
 
 def store_names(count: int) -> list[str]:
@@ -26,19 +28,18 @@ def store_names(count: int) -> list[str]:
 
 
 def stores_in(directory: Path) -> list[str]:
-    """The stores that have a file, or at least a log of one, in the order of their numbers."""
+    """The stores that have a file, or at least a log or a journal of one, in the order of their numbers."""
     numbers = set()
     for file in directory.iterdir():
-        found = _NAME.fullmatch(file.name.removesuffix("-wal"))
+        found = _NAME.fullmatch(file.name)
         if found is not None and found[1] == str(int(found[1])):
             numbers.add(int(found[1]))
     return [f"store-{number}" for number in sorted(numbers)]
 
 
-class SqliteLocation:
+class EmbeddedLocation:
     def __init__(self, directory: Path, name: str) -> None:
         self._file = directory / f"{name}.db"
-        self._log = directory / f"{name}.db-wal"
 
     @property
     def place(self) -> StoreLocation:
@@ -47,26 +48,21 @@ class SqliteLocation:
     def open(self) -> Store:
         if _size(self._file) == 0:
             raise StoreMissing(f"{self._file} is missing")
-        return SqliteStore(self._file)
+        return JournalStore(self._file)
 
     def make(self) -> Store:
         self.rename_current()
-        return SqliteStore(self._file)
+        return JournalStore(self._file)
 
     def rename_current(self) -> Path:
         """Rename the current file; returns its new path."""
         aside = self._file.with_name(f"{self._file.name}{REPLACED}{time.time_ns() // 1_000_000}")
-        # The log first: without it the file would look whole.
-        for file, name in ((self._log, f"{aside.name}-wal"), (self._file, aside.name)):
-            if file.exists():
-                move(file, file.with_name(name))
+        _rename(self._file, aside)
         return aside
 
     def put_back(self, aside: Path) -> None:
         """Rename a replaced file back. There must be no current file."""
-        for file, target in ((aside.with_name(f"{aside.name}-wal"), self._log), (aside, self._file)):
-            if file.exists():
-                move(file, target)
+        _rename(aside, self._file)
 
     def replaced_files(self) -> list[Path]:
         """The replaced files of this store, the oldest first."""
@@ -81,7 +77,19 @@ class SqliteLocation:
         return found.st_dev, found.st_ino
 
     def size(self) -> int:
-        return _size(self._file) + _size(self._log)
+        return sum(_size(file) for file in (*_beside(self._file), self._file))
+
+
+def _beside(file: Path) -> list[Path]:
+    """The files without which a store's file is not complete."""
+    return [*segments_of(file), wal_of(file)]
+
+
+def _rename(file: Path, to: Path) -> None:
+    # What is beside it first: without that the file would look whole.
+    for each in (*_beside(file), file):
+        if each.exists():
+            move(each, each.with_name(to.name + each.name.removeprefix(file.name)))
 
 
 def _size(file: Path) -> int:
