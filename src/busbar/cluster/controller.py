@@ -46,7 +46,9 @@ from busbar.store.contract import StoreError
 
 LOOK_SECONDS = 0.25
 PINGS = 12
-"""In each lease. A broker is silent after two of them."""
+"""In each lease. A broker is silent if two of them are not answered."""
+SHORTEST_PATIENCE = 0.75
+"""Seconds for an answer to a ping: a busy process takes some time."""
 SILENT = 4
 """After this part of a lease without a sign of a store's owner, another broker is asked to claim the store."""
 REMEMBERED_GATEWAYS = 256
@@ -200,7 +202,7 @@ class ClusterController:
         """Ping a broker (rule 3)."""
         while broker.is_connected:
             try:
-                async with asyncio.timeout(2 * self._ping_seconds):
+                async with asyncio.timeout(max(2 * self._ping_seconds, SHORTEST_PATIENCE)):
                     await broker.there.ping()
             except TimeoutError:
                 if broker.channel is not None:
