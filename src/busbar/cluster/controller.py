@@ -263,6 +263,8 @@ class ClusterController:
             if before is not None:
                 before.hosts.pop(host.name, None)
             taker = takers[0]
+            if self._settings is not None:
+                host.disconnected(OUT_OF_REACH)  # also one that had no broker yet has to be brought back
             self._give(host, taker)
             if self._settings is not None:
                 self.takeovers[host.name] += 1
