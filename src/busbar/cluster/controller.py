@@ -3,9 +3,9 @@
 Rules:
 1. Broker processes of all nodes connect to the controller, which has no processes of its own. A broker that connects
    reports the stores that it owns. It keeps them: another controller before this one may have assigned them.
-2. A store whose broker is not connected is watched in its own place. If the session of its owner has ended, or nothing is
-   seen of the owner for a quarter of a lease, the store is assigned to the connected broker with the fewest stores. That
-   broker claims it when it is free. While the owner works, the store stays assigned to it: others may reach it.
+2. A store whose broker is not connected is watched in its own place. The session of its owner may have ended, or nothing
+   may be seen of the owner for a quarter of a lease. Then the store is assigned to the connected broker with the fewest
+   stores. That broker claims it when it is free. While the owner works, the store stays assigned to it: others may reach it.
 3. A broker that does not answer a ping in time is silent: its channel is ended, and rule 2 follows.
 4. A gateway has ended when its broker reports that it leaves, or when its node has started the broker again. A channel
    that ended proves nothing: clients of that gateway may hold sessions.

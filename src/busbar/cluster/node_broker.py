@@ -66,8 +66,7 @@ class NodeBroker(Channel):
         """Listen for other brokers, and connect to the controller from now on. Raises OSError."""
         self._connection = connection
         port = await self._port.listen(self._start.host, self._start.port)
-        host = f"[{self._start.host}]" if ":" in self._start.host else self._start.host
-        self._address = f"{host}:{port}"
+        self._address = f"{self._start.address}:{port}"
         self._attaching = asyncio.get_running_loop().create_task(self._attach(connection))
 
     def _opened(self) -> None:
