@@ -210,7 +210,7 @@ class ListedPlace:
             lambda: self._location().size(),
             lambda: self._location().beat(),
             lambda: self._location().status(),
-            lambda: self._location().place.counters(),
+            lambda: self._location().counters,
             lambda: self._found is None or self._found.may_speak(),
             lambda: self._location().silence(),
         )

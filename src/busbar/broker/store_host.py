@@ -483,6 +483,8 @@ class LocalStoreHost:
         if job.batches:
             self._commit = (perf_counter(), sum([changes.weight for changes in job.batches]))
         work = partial(self._access.commit, job)
+        if job.batches:
+            self._commit = (perf_counter(), sum([batch.weight for batch in job.batches]))
         if not self._inline.is_small(job):
             self._thread.post(work, self._job_returned)
             return False

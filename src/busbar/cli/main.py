@@ -84,7 +84,8 @@ TlsCert = Annotated[
 TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")]
 KeyName = Annotated[str, typer.Option(metavar="N", help="The name of the shared access key.")]
 Key = Annotated[
-    str | None, typer.Option(metavar="K", help="The key; without it, one is made and kept in DIR.")
+    str | None,
+    typer.Option(metavar="K", envvar="BUSBAR_KEY", help="The key; without it, one is made and kept in DIR."),
 ]
 Stores = Annotated[
     list[str] | None,

@@ -20,6 +20,7 @@ from busbar.app.config import ConfigError
 from busbar.app.data_directory import DataDirectoryError
 from busbar.app.node_config import NodeConfig
 from busbar.app.server import ServeConfig, ServeError, serve
+from busbar.app.service_manager import READY, STOPPING, notify
 from busbar.app.store_places import WantedStores, parse_stores
 from busbar.app.system import loop_factory
 
@@ -90,6 +91,7 @@ async def _serve(config: ServeConfig) -> None:
             _say("stopping at once; message locks are not kept")
             os._exit(1)
         stop.set()
+        notify(STOPPING)
         _say("\nstopping (again to force it)")
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -106,6 +108,7 @@ async def _serve(config: ServeConfig) -> None:
 def _announce(line: str, queue: str, data: Path) -> None:
     if line.startswith("ready "):
         print(line, flush=True)
+        notify(READY)
         # Standard error may be a log, where no key belongs: there the line above has to do.
         connection = line.removeprefix("ready ") if sys.stderr.isatty() else "<the connection string>"
         before = "" if queue else f", and busbar queue create orders --data {shlex.quote(str(data))}"

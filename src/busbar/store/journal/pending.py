@@ -8,9 +8,8 @@ else is kept in its order, as it came.
 SQLite performs puts, then edits, keeps and deletes. That is the order in which they come for one message, nearly always. If
 it is not, the net so far is sealed, and a new one begins: `groups` has all of them, in order.
 
-Reads are answered from a net and SQLite together (pending_reads.py). For them, a net has the order of its numbers, and what
-it changes in SQLite: the numbers that are deleted by lane, the lanes that edits and keeps concern, and the highest number of
-all these.
+Reads are answered from a net and SQLite together (pending_reads.py). For them, a net has the order of its numbers. It also
+has what it changes in SQLite: deleted numbers by lane, the lanes of edits and keeps, the highest number of all these.
 """
 
 from __future__ import annotations
@@ -28,6 +27,8 @@ from busbar.model.message import Record
 ROW_COST: Final = 200
 """What a pending row counts beside its bytes."""
 DELETE_COST: Final = 16
+ANY_NUMBER: Final = (1 << 63) - 1
+"""No number is above it."""
 STALE: Final = 1_000
 """Numbers that are gone and still in the order of a net, beside as many as there are messages."""
 
@@ -217,6 +218,11 @@ class FragmentNet:
         changes.ids = [(segment, id, at, n) for (segment, id), (at, n) in self.ids.items()]
         return changes
 
+    def deleted_of(self, lane: int) -> set[int]:
+        """The numbers of SQLite that are deleted in a lane."""
+        found = self.deleted.get(lane)
+        return set() if found is None else found
+
     def between(self, lanes: list[int], after: i64, upto: i64, limit: i64) -> list[tuple[int, Record]]:
         """The first pending messages of these lanes behind a number, up to another, up to a count: their lanes and
         themselves."""
@@ -290,7 +296,7 @@ class Pending:
         return heads
 
     def add(self, batches: Sequence[Changes], last: dict[int, int]) -> None:
-        """Add a group commit. `last` has the highest number of each fragment before it."""
+        """Add a group commit. `last` has the highest number of each fragment before it, if that is known."""
         for changes in batches:
             key = int(changes.fragment)
             net = self._nets.get(key)
@@ -299,7 +305,7 @@ class Pending:
                 self._has_sealed.add(key)
                 net = None
             if net is None:
-                net = self._nets[key] = FragmentNet(changes.fragment, last.get(key, 0))
+                net = self._nets[key] = FragmentNet(changes.fragment, last.get(key, ANY_NUMBER))
             before = net.bytes
             net.add(changes)
             self._bytes += net.bytes - before

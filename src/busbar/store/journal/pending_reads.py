@@ -6,13 +6,13 @@ Rules:
 2. A pending put takes the place of what SQLite has under its number. Numbers that are deleted in a lane are left out of it.
 3. If pending edits or keeps concern a lane, reads of it are not answered. Taps read behind a position. They are answered if
    no number behind it is edited, kept or deleted.
-4. Answered are the reads that come again and again while messages come and go: pages of a lane, messages by number, ids of
-   duplicate detection, and what taps read and sweep.
+4. Answered are the reads that are frequent while messages come and go. These are pages of a lane, messages by number, ids
+   of duplicate detection, and what taps read and sweep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from heapq import merge
 
 from busbar.fragment.reads import (
@@ -27,11 +27,10 @@ from busbar.fragment.reads import (
     ReadTapPage,
 )
 from busbar.model.message import KEPT, Record
-from busbar.store.journal.pending import FragmentNet
+from busbar.store.journal.pending import ANY_NUMBER, FragmentNet
 
 LOOKS = 3
 """At SQLite, for one page: more of them would pass over messages that are deleted."""
-_MAX_NUMBER = 2**63 - 1
 
 ReadIndex = Callable[[int, Sequence[Read]], None]
 """`SqliteStore.read`: fills in reads of a fragment, from SQLite alone."""
@@ -67,7 +66,7 @@ def _page(net: FragmentNet, index: ReadIndex, read: ReadPage) -> bool:
     records = list(merge(rows, pending, key=_number)) if rows else pending
     read.records = _up_to(read.max_bytes, records[: read.limit])
     # A page of pending messages that has reached its limit may not be all of them.
-    is_all = upto == _MAX_NUMBER and len(read.records) == len(records)
+    is_all = upto == ANY_NUMBER and len(read.records) == len(records)
     read.complete = is_all and len(read.records) < read.limit
     return True
 
@@ -77,8 +76,8 @@ def _left_of_page(net: FragmentNet, index: ReadIndex, read: ReadPage) -> tuple[l
     rows: list[Record] = []
     start, size = read.start, 0
     if start > net.last_before:
-        return rows, _MAX_NUMBER
-    gone: Set[int] = net.deleted.get(read.lane, set())
+        return rows, ANY_NUMBER
+    gone = net.deleted_of(read.lane)
     for _ in range(LOOKS):
         page = ReadPage(read.lane, start, read.limit, read.max_bytes)
         index(net.fragment, [page])
@@ -86,7 +85,7 @@ def _left_of_page(net: FragmentNet, index: ReadIndex, read: ReadPage) -> tuple[l
         rows += left
         size += sum([record.size for record in left])
         if page.complete or not page.records:
-            return rows, _MAX_NUMBER
+            return rows, ANY_NUMBER
         if len(left) == len(page.records) or len(rows) >= read.limit or size > read.max_bytes:
             return rows, page.records[-1].n
         start = page.records[-1].n + 1
@@ -96,7 +95,7 @@ def _left_of_page(net: FragmentNet, index: ReadIndex, read: ReadPage) -> tuple[l
 def _by_number(net: FragmentNet, index: ReadIndex, read: ReadByNumber) -> bool:
     if read.lane in net.lanes_changed:
         return False
-    gone: Set[int] = net.deleted.get(read.lane, set())
+    gone = net.deleted_of(read.lane)
     records: list[Record] = []
     others: list[int] = []
     for n in set(read.numbers):
@@ -195,7 +194,7 @@ def _tap_page(net: FragmentNet, index: ReadIndex, read: ReadTapPage) -> bool:
 def _kept(net: FragmentNet, index: ReadIndex, read: ReadKept) -> bool:
     if read.lane != KEPT or KEPT in net.lanes_changed:
         return False
-    gone: Set[int] = net.deleted.get(KEPT, set())
+    gone = net.deleted_of(KEPT)
     first = ReadKept(KEPT, min(read.upto, net.last_before), read.limit)
     index(net.fragment, [first])
     rows = [row for row in first.rows if row[0] not in gone and row[0] not in net.puts]

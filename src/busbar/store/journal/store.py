@@ -30,7 +30,7 @@ from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull
 from busbar.store.journal.changes_decoder import decode_changes
 from busbar.store.journal.changes_encoder import encode_changes
 from busbar.store.journal.journal import SEGMENT_SIZE, SegmentedJournal
-from busbar.store.journal.pending import Pending
+from busbar.store.journal.pending import ANY_NUMBER, Pending
 from busbar.store.journal.pending_reads import answer
 from busbar.store.journal.segment_names import segments_of
 from busbar.store.sqlite.file import Need
@@ -56,7 +56,7 @@ class JournalStore:
         self._journal: SegmentedJournal | None = None
         self._pending = Pending()
         self._applied = 0
-        self._last: dict[int, int] = {}  # the highest number of each fragment
+        self._last: dict[int, int] = {}  # the highest number of each fragment; what is not here is not known
         self._checkpoints = 0
         self._direct = 0  # commits that go to SQLite directly
         self._closed = ""
@@ -133,7 +133,9 @@ class JournalStore:
             self._commit_directly(batches)
         for changes in batches:
             fragment, head = int(changes.fragment), changes.head
-            last = self._last.get(fragment, 0) if head is None else int(head.last)
+            if head is None and fragment not in self._last:
+                continue
+            last = max(self._last.get(fragment, 0), 0 if head is None else int(head.last))
             for records in changes.puts.values():
                 if records:
                     last = max(last, max([int(record.n) for record in records]))
@@ -187,7 +189,7 @@ class JournalStore:
         size = min(BEYOND_CONTENTS, self._segment_size // 4)
         for changes in batches:
             size += int(changes.bytes)
-            last = self._last.get(int(changes.fragment), 0)
+            last = self._last.get(int(changes.fragment), ANY_NUMBER)
             for records in changes.puts.values():
                 for record in records:
                     if record.n <= last:
@@ -196,7 +198,7 @@ class JournalStore:
 
     def _check_numbers(self, batches: Sequence[Changes]) -> None:
         for changes in batches:
-            last = self._last.get(int(changes.fragment), 0)
+            last = self._last.get(int(changes.fragment), ANY_NUMBER)
             for lane, records in changes.puts.items():
                 for record in records:
                     if record.n <= last and self._is_there(int(changes.fragment), lane, int(record.n)):

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import asyncpg
 
 from busbar.store.contract import OutcomeUnknown, Store, StoreError
-from busbar.store.location import StoreLocation
+from busbar.store.location import StoreCounters, StoreLocation
 from busbar.store.postgresql import schema
 from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.connection import ConnectionLost, DatabaseConnection
@@ -43,10 +43,14 @@ class PostgresqlLocation:
             self.size,
             self.beat,
             self.status,
-            lambda: self._known.counters,
+            lambda: self.counters,
             self.may_speak,
             self.silence,
         )
+
+    @property
+    def counters(self) -> StoreCounters:
+        return self._known.counters
 
     def open(self) -> Store:
         self._store = PostgresqlStore(
