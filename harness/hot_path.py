@@ -22,6 +22,7 @@ from busbar.fragment.changes import Changes
 from busbar.fragment.reads import Read
 from busbar.gateway.amqp.connection import GatewayConnection
 from busbar.gateway.authority import Authority
+from busbar.gateway.gateway_quota import GatewayQuota
 from busbar.gateway.link_registry import LinkRegistry
 from busbar.gateway.listening.connection_limiter import ConnectionLimiter, TrackedConnection
 from busbar.gateway.services import GatewayServices
@@ -187,7 +188,13 @@ class HotPath:
             )
             limits = Limits()
             self._service = GatewayServices(
-                cast(Any, broker), authority, limits, LinkRegistry(1_000), "hot-path", "hot-path", ""
+                cast(Any, broker),
+                authority,
+                limits,
+                LinkRegistry(GatewayQuota(limits)),
+                "hot-path",
+                "hot-path",
+                "",
             )
             self._limiter = ConnectionLimiter(limits)
         self._run(self._server, broker.open())
