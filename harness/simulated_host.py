@@ -27,6 +27,7 @@ from typing import Protocol, cast
 from busbar.broker.commit_loop import CommitLoop
 from busbar.broker.fragment_loading import DurableState, build_machine, load, save_locks
 from busbar.broker.fragment_machine import FragmentMachine
+from busbar.broker.hand_over import locks_to_keep
 from busbar.broker.host_api import StoreState
 from busbar.broker.job import Job
 from busbar.broker.refusals import STORE_UNAVAILABLE, StoreHung
@@ -445,7 +446,7 @@ class SimulatedHost:
         kept: set[int] = set()
         if is_clean:
             with contextlib.suppress(StoreError):
-                for fragment, held in self.lifecycle.locks_to_keep().items():
+                for fragment, held in locks_to_keep(self.lifecycle.commit_loop).items():
                     self.access.use(partial(save_locks, fragment=fragment, held=held))
                     kept.add(fragment)
                 self.access.use(lambda store: store.release())

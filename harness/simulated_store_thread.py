@@ -73,6 +73,12 @@ class SimulatedStoreThread(StoreThread):
     def _start(self, name: str) -> None:
         """There is no thread."""
 
+    async def stop(self) -> bool:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        return not self._waiting
+
     def _give(self, job: PostedWork | None) -> None:
         self._given.append(job)
         if not self._is_working:

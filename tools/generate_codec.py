@@ -22,9 +22,9 @@ MODEL = ROOT / "src" / "busbar" / "model"
 TABLE = ROOT / "src" / "busbar" / "cluster" / "codec_table.py"
 MODULES = ("message", "commands", "hold_commands", "effects", "settings")
 
-LOCAL = {"StoreCopies", "FragmentSettings.topic"}
-"""A class, or a field of one, that is not sent: copies stay in one process and one commit, and the rules of a topic are sent
-as definitions."""
+LOCAL = {"StoreCopies", "KeepHolds", "FragmentSettings.topic"}
+"""Classes, or fields of one, that are not sent. Copies stay in one process and one commit. Holders are named by their own
+process. The rules of a topic are sent as definitions."""
 SETTINGS = "FragmentSettings"
 
 HEAD = '''"""The fields of commands, effects and settings, in the order of their constructors, as they cross channels.

@@ -31,7 +31,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MUTATIONS = ROOT / "tests" / "mutations"
-COPIED = ("src", "tests", "harness", "tools", "docs", "bench", "samples", "pyproject.toml", "setup.py")
+COPIED = (
+    "src",
+    "tests",
+    "harness",
+    "tools",
+    "docs",
+    "bench",
+    "samples",
+    "deploy",
+    "pyproject.toml",
+    "setup.py",
+)
 PASSED, FAILED = 0, 1  # pytest's exit codes; all others mean that it could not do its work
 
 

@@ -307,3 +307,11 @@ def test_an_empty_commit(store: Store) -> None:
     store.commit([])
     store.commit([Changes(1)])
     assert lanes(store, 1) == {}
+
+
+def test_of_several_keeps_of_a_message_those_count_that_find_it(store: Store) -> None:
+    put(store, 1, ACTIVE, record(1), record(2), record(3))
+    changes = Changes(1)
+    changes.keeps = [Keep(ACTIVE, KEPT_DEAD, [1, 2]), Keep(ACTIVE, KEPT, [1, 3]), Keep(ACTIVE, KEPT, [2])]
+    store.commit([changes])
+    assert lanes(store, 1) == {KEPT: [3], KEPT_DEAD: [1, 2]}

@@ -3,7 +3,7 @@
 Afterwards every acknowledged send is there unless it was completed, every acknowledged settlement holds, what is
 unknown may be either, nothing is there twice, and sequence numbers only ever went up. BUSBAR_KILL_SEED replays a run
 (its kills fall at the same times; where the server stands then is up to the machine), BUSBAR_DEEP=1 makes hundreds of
-rounds.
+rounds. In every other round the event loop makes the commits of the store.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ BATCH = 10
 def test_kill_under_load(tmp_path: Path) -> None:
     print(f"BUSBAR_KILL_SEED={SEED}")
     chance = random.Random(SEED)
-    server = Busbar(tmp_path / "data", config_text({"q": {"MaxDeliveryCount": 100_000}}))
+    # In every other round the event loop commits, instead of the threads of the stores.
+    queues = {"q": {"MaxDeliveryCount": 100_000}}
+    configs = [config_text(queues), config_text(queues, {"inline_commit_messages": 1_000})]
+    servers = [Busbar(tmp_path / "data", config) for config in configs]
     book = Book()
     restarts = []
     highest = 0
     for number in range(ROUNDS):
         began = time.monotonic()
-        server.start()
+        server = servers[number % 2].start()
         restarts.append(time.monotonic() - began)
         senders = [TormentedSender(book, f"r{number}s", 1), TormentedSender(book, f"r{number}b", BATCH)]
         asyncio.run(kill_amid(server, book, senders, chance))

@@ -48,8 +48,8 @@ async def test_ready_ends_when_no_disk_answers_and_live_some_time_later(
         environment={"LD_PRELOAD": str(shim), "HANG_FILE": str(control)},
     ).start()
 
-    def shows(path: str, check: Callable[[Answer], bool]) -> Callable[[], bool]:
-        return lambda: check(probe(server, path))
+    async def shows(path: str, check: Callable[[Answer], bool]) -> None:
+        await until(lambda: check(probe(server, path)), lambda: probe(server, path), seconds=30, pause=0.05)
 
     try:
         assert (probe(server, "live"), probe(server, "READY")) == (LIVE, READY)
@@ -60,25 +60,25 @@ async def test_ready_ends_when_no_disk_answers_and_live_some_time_later(
         assert probe(server, "live", "DELETE")[0] == 401
 
         if brokers > 1:  # one of two is no reason to restart a process, or to send clients elsewhere
-            control.write_text(f"{stores[0]}.db sync")
+            control.write_text(f"{stores[0]} sync")
             await send_everywhere(server)
-            await until(shows("health", lambda answer: answer[1]["status"] == "limited"))
+            await shows("health", lambda answer: answer[1]["status"] == "limited")
             assert probe(server, "ready") == READY
 
         control.write_text("store- sync")
         await send_everywhere(server)
-        await until(shows("ready", lambda answer: answer[0] == 503))
+        await shows("ready", lambda answer: answer[0] == 503)
         assert probe(server, "ready")[1] == {
             "status": "not ready",
             "message": "No messaging store is available.",
         }
         if brokers == 1:
             assert probe(server, "live") == LIVE, "a restart now could only do harm"
-        await until(shows("live", lambda answer: answer[0] == 503 and answer[1]["status"] == "not live"))
+        await shows("live", lambda answer: answer[0] == 503 and answer[1]["status"] == "not live")
 
         control.unlink()
-        await until(shows("ready", lambda answer: answer == READY))
-        await until(shows("live", lambda answer: answer == LIVE))
+        await shows("ready", lambda answer: answer == READY)
+        await shows("live", lambda answer: answer == LIVE)
     finally:
         control.unlink(missing_ok=True)
         assert server.stop() == 0, server.error_text

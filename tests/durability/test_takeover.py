@@ -13,6 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 from azure.servicebus import (
@@ -87,9 +88,18 @@ class Book:
         return self.acknowledged[queue] - self.completed[queue] - self.unsure[queue]
 
 
+class Served(Protocol):
+    """What has a connection string: a Busbar, or what is in front of several."""
+
+    @property
+    def connection_string(self) -> str: ...
+
+
 class Load:
-    def __init__(self, server: Busbar) -> None:
+    def __init__(self, server: Served, **options: Any) -> None:
+        """`options` are those of the clients."""
         self.server = server
+        self._options = options
         self.book = Book()
         self.stop = threading.Event()
         self.drain = threading.Event()
@@ -98,7 +108,8 @@ class Load:
     def begin(self, work: Callable[[str, ServiceBusClient], None], name: str) -> None:
         def run() -> None:
             try:
-                with ServiceBusClient.from_connection_string(self.server.connection_string) as client:
+                address = self.server.connection_string
+                with ServiceBusClient.from_connection_string(address, **self._options) as client:
                     work(name, client)
             except Exception as error:
                 self.book.faults.append(f"{name}: {type(error).__name__}: {error}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, redirect_stdout, suppress
 from datetime import UTC, datetime, timedelta
@@ -48,6 +50,15 @@ class Namespace:
             assert run([*arguments, "--data", str(self.server.data), "-o", "json"]) == 0
         found: list[dict[str, object]] = json.loads(out.getvalue())
         return found
+
+    def metrics(self) -> dict[str, float]:
+        """The samples of a scrape, by name and labels."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.server.port}/metrics")
+        login = base64.b64encode(f"RootManageSharedAccessKey:{self.server.key}".encode()).decode()
+        request.add_header("Authorization", f"Basic {login}")
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            lines = answer.read().decode().splitlines()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
 
     def keys(self, store: str) -> tuple[str, str]:
         """A partition key of a fragment in that store, and one of another."""
@@ -245,6 +256,10 @@ def test_a_restart_of_a_database_server_is_a_pause(namespace: Namespace) -> None
     with namespace.client(retries=0) as client, client.get_queue_sender("p") as sender:
         for n in range(40):
             if n % 20 == 10:
-                namespace.databases[n % 2].restart()
+                namespace.databases[n // 20].restart()
             sender.send_messages(ServiceBusMessage(f"{n}", partition_key=f"{n}"))
     assert sorted(map(int, bodies(namespace, "p", 40))) == list(range(40))
+    metrics = namespace.metrics()
+    for store in ("store-1", "store-2"):
+        assert metrics[f'busbar_reclaims_total{{store="{store}"}}'] >= 1
+        assert metrics[f'busbar_resolved_total{{store="{store}",outcome="lost"}}'] == 0

@@ -61,6 +61,7 @@ class ClusterLife:
             (self.fail_soon, 1),
             (self.hang, 1),
             (self.refuse_opening, 1),
+            (self.move, 2),
         ]
         self.kinds = [kind for kind, _ in clients + faults]
         self.weights = [weight * r.choice([0.1, 1, 1, 4]) for _, weight in clients]
@@ -253,6 +254,13 @@ class ClusterLife:
         alive = self.world.controller.alive()
         if alive:
             self.world.kill(self.random.choice(alive))
+
+    def move(self) -> None:
+        """A store is handed over to another broker, by plan."""
+        store = self.random.choice([*self.world.stores])
+        alive = self.world.controller.alive()
+        if alive:
+            self.world.controller.move(store, self.random.choice(alive).name)
 
     def fail_commit(self) -> None:
         store = self.random.choice([*self.world.stores.values()])

@@ -22,9 +22,11 @@ from busbar.broker.store_host import LocalStoreHost
 from busbar.cluster import protocol
 from busbar.cluster.claims import StoreClaims
 from busbar.cluster.cluster_broker import ClusterBroker
+from busbar.cluster.hand_over import hand_over
 from busbar.cluster.peer_server import PeerServer, PeerServers, state_of
 from busbar.cluster.store_route import StoreRoute
 from busbar.model.effects import Effect
+from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import StoreError
@@ -201,10 +203,13 @@ class SimulatedBroker:
         self.loop.call_at(self._words_arrive, self._heard_of_end, broker, gateway, moved)
 
     def _heard_of_end(self, broker: str, gateway: str, moved: dict[str, str]) -> None:
-        self.served.settle(broker)
+        self.served.settle(broker, gateway)
         self._ended.add(gateway)
         for host in self.hosts.values():
             host.gateway_ended(gateway)
+        self._moved(moved)
+
+    def _moved(self, moved: dict[str, str]) -> None:
         for store, owner in moved.items():
             if owner == self.name:
                 self.routes[store].use_own(self._own(self._around.stores[store]), owner, self.gateway)
@@ -212,6 +217,34 @@ class SimulatedBroker:
                 self._claiming.append(self.loop.create_task(claim))
             else:
                 self.broker.store_moved(store, owner)
+
+    def hear_of_move(self, moved: dict[str, str]) -> None:
+        """The controller says that stores were handed over, and to whom."""
+        self._words_arrive = max(self._words_arrive, self.loop.time() + self._around.delay())
+        self.loop.call_at(self._words_arrive, self._moved, moved)
+
+    def release(self, store: str, done: Callable[[bool], None]) -> None:
+        """The controller asks this broker to hand a store over. `done` gets whether it has released it."""
+
+        async def releasing() -> None:
+            host = self.hosts.get(store)
+            try:
+                if host is None:
+                    raise ServerBusy("it is not here yet")
+                await hand_over(host, self.routes[store], self.served, self.gateway)
+            except BusbarError as error:
+                self._around.note(f"{self.name} keeps {store}: {error}")
+                done(False)
+                return
+            del self.hosts[store]
+            await host.close()
+            done(True)
+
+        def begin() -> None:
+            self._claiming.append(self.loop.create_task(releasing()))
+
+        self._words_arrive = max(self._words_arrive, self.loop.time() + self._around.delay())
+        self.loop.call_at(self._words_arrive, begin)
 
     def take_peer(self, broker: str, end: StreamEnd) -> None:
         """A stream to the stores of another broker."""
@@ -242,6 +275,7 @@ class Controller:
         """By broker: the ends of streams that would notice its death."""
         self.claims = StoreClaims(names)
         self._introduced: dict[tuple[str, str], float] = {}
+        self._moving: set[str] = set()
         for store in around.stores:
             self.claims.add(store)
         for name in names:
@@ -263,6 +297,7 @@ class Controller:
 
     def _heard_of_death(self, name: str) -> None:
         self._known.remove(name)
+        self._moving -= {*self.claims.stores_of(name)}
         gateway = self.processes[name].gateway
         moved = self.claims.end(name)
         self._around.note(f"{name} has ended; its stores are claimed: {moved}")
@@ -270,6 +305,32 @@ class Controller:
             self.processes[other].hear_of_end(name, gateway, moved)
         pause = RESTART_PAUSE * self._around.random.choice([1, 2, 20])
         self.loop.call_later(pause, self._start, name)
+
+    def move(self, store: str, to: str) -> None:
+        """Have a store handed over to another broker."""
+        owner = self.claims.owners[store]
+        here, there = self.processes[owner], self.processes[to]
+        if store in self._moving or owner == to or not here.is_started or not there.is_started:
+            return
+        self._moving.add(store)
+        self._around.note(f"{owner} is to hand {store} over to {to}")
+
+        def released(is_free: bool) -> None:
+            self.loop.call_later(self._around.delay(), ended, is_free)
+
+        def ended(is_free: bool) -> None:
+            self._moving.discard(store)
+            if is_free and not here.is_dead and owner in self._known and to in self._known:
+                self._around.note(f"{store} is handed over to {to}")
+                self.claims.move(store, to)
+                for other in self._known:
+                    self.processes[other].hear_of_move({store: to})
+            elif is_free and owner in self._known and self.processes[owner] is here:
+                self._around.note(f"{store} goes back to {owner}")
+                for other in self._known:
+                    self.processes[other].hear_of_move({store: owner})
+
+        here.release(store, released)
 
     def _start(self, name: str, is_first: bool = False) -> None:
         around = self._around

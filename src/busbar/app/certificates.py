@@ -193,15 +193,15 @@ def _authority(
         ]
     )
     certificate = (
-        _builder(name, name, key.public_key(), now, CA_LIFE)
+        builder_of(name, name, key.public_key(), now, CA_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(key_usage(signs_certificates=True), critical=True)
         .add_extension(x509.NameConstraints(_subtrees(names), None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     # The key first: ca.pem marks that both exist.
-    write_file(key_file, _key_bytes(key), PRIVATE)
+    write_file(key_file, key_bytes(key), PRIVATE)
     write_file(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), PUBLIC)
     return certificate, key
 
@@ -222,10 +222,10 @@ def _write_server(
     )
     life = min(SERVER_LIFE, ca.not_valid_after_utc - now)
     certificate = (
-        _builder(subject, ca.subject, key.public_key(), now, life)
+        builder_of(subject, ca.subject, key.public_key(), now, life)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
@@ -234,7 +234,7 @@ def _write_server(
         .sign(ca_key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    write_file(files.key, _key_bytes(key), PRIVATE)
+    write_file(files.key, key_bytes(key), PRIVATE)
     write_file(files.certificate, certificate.public_bytes(pem) + ca.public_bytes(pem), PUBLIC)
 
 
@@ -265,7 +265,7 @@ def _general_name(name: str) -> x509.GeneralName:
         raise CertificateError(f"--tls-name {name!r} is neither a host name nor an address.") from None
 
 
-def _builder(
+def builder_of(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, life: timedelta
 ) -> x509.CertificateBuilder:
     return (
@@ -279,7 +279,7 @@ def _builder(
     )
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         key_cert_sign=signs_certificates,
@@ -300,7 +300,7 @@ def _read_key(file: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

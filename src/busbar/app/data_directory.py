@@ -12,6 +12,7 @@ import base64
 import fcntl
 import os
 import secrets
+import socket
 import time
 from pathlib import Path
 
@@ -82,6 +83,13 @@ class DataDirectory:
         """Device and inode of the directory, which no copy of it has."""
         found = self.path.stat()
         return found.st_dev, found.st_ino
+
+    @property
+    def place(self) -> str:
+        """The machine and the directory. Of two processes with the same place, the first has ended: both need the lock."""
+        machine = Path("/etc/machine-id")
+        known = machine.read_text("ascii").strip() if machine.exists() else socket.gethostname()
+        return ":".join(map(str, (known, socket.gethostname(), *self.identity)))
 
     @property
     def is_new(self) -> bool:

@@ -18,14 +18,14 @@ import re
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from busbar import compiled
+from busbar import __version__, compiled
 from busbar.app.certificates import (
     CertificateError,
     TlsFiles,
@@ -36,7 +36,9 @@ from busbar.app.certificates import (
 from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_config
 from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import RunningEndpoint, remove_endpoint, write_endpoint
+from busbar.app.node_config import NodeConfig
 from busbar.app.provisioning import provision
+from busbar.app.shared_listener import SharedListener
 from busbar.app.store_places import StorePlaces, WantedStores
 from busbar.app.system import nonce_source, raise_descriptor_limit
 from busbar.broker.host_api import StoreHost, StoreState
@@ -54,13 +56,13 @@ from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.supervisor import BrokerSupervisor
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
-from busbar.gateway.listening.listener import Listener
 from busbar.model.entities import (
     EntityStatus,
     QueueDescription,
 )
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
+from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
 from busbar.rules.selection import RuleCompiler
 from busbar.store.catalogue_contract import CatalogueLocation
@@ -105,6 +107,8 @@ class ServeConfig:
     """More than one: so many processes of their own have the stores."""
     catalogue: str = ""
     """The address of the database with the catalogue; empty: the one that was named last, else the data directory."""
+    node: NodeConfig | None = None
+    """The node of a cluster that this is."""
 
     def __post_init__(self) -> None:
         if self.dev and not is_loopback(self.host):
@@ -139,6 +143,9 @@ async def serve(
         for warning in directory.warnings:
             announce(f"warning: {warning}")
         namespace = _namespace(config, directory)
+        if config.node is not None:
+            await _serve_node(config, config.node, directory, namespace, announce, stop, stack)
+            return
         key = DEV_KEY if config.dev else config.key or directory.key()
         tls, secure = _tls(config, directory)
         if tls.left_out and not is_loopback(config.host):
@@ -146,7 +153,7 @@ async def serve(
         broker = await stack.enter_async_context(_broker(directory, namespace, config, stop))
         for note in (*broker.catalogue.notes, *broker.notes):
             announce(f"warning: {note}")
-        _warn(config, namespace, broker.catalogue, announce)
+        _warn(config, namespace, announce)
         edge = await _edge(broker, _rules(config, key, namespace), namespace.limits, tls, secure)
         stack.push_async_callback(edge.stop)
         ports = await _open_ports(edge, config, announce)
@@ -160,6 +167,38 @@ async def serve(
         raise ServeError(
             f"Another process took over a store or the catalogue of {directory.path}; this one has stopped."
         )
+
+
+async def _serve_node(
+    config: ServeConfig,
+    asked: NodeConfig,
+    directory: DataDirectory,
+    namespace: NamespaceConfig,
+    announce: Announce,
+    stop: asyncio.Event,
+    stack: contextlib.AsyncExitStack,
+) -> None:
+    """Serve as a node of a cluster until `stop` is set."""
+    from busbar.app.node import open_node  # its driver costs a namespace without it nothing
+
+    try:
+        node = await stack.enter_async_context(open_node(asked, directory))
+        key = DEV_KEY if config.dev else config.key or node.key
+        tls, _ = _tls(config, directory)
+        _warn(config, namespace, announce)
+        brokers = await node.start(_rules(config, key, namespace), namespace, tls, stop.set)
+    except (StoreError, OSError) as error:
+        raise ServeError(f"The node '{asked.name}' cannot take part in the cluster: {error}") from error
+    edge = SharedListener(brokers)
+    stack.callback(edge.close)
+    ports = await _open_ports(edge, config, announce)
+    _tune_collector()
+    _leave_endpoint(directory, _endpoint(config, directory, ports, key, tls), announce)
+    stack.callback(remove_endpoint, directory.path)
+    _announce_ready(config, ports, key, tls, announce)
+    await stop.wait()
+    if node.is_replaced:
+        raise ServeError(f"Another node has taken the name '{asked.name}'; this one has stopped.")
 
 
 def _tune_collector() -> None:
@@ -211,26 +250,6 @@ class Edge(Protocol):
     async def stop(self) -> None: ...
 
 
-class SharedListener:
-    """The ports of a namespace that has several broker processes: each client is accepted here and handed to one of them."""
-
-    def __init__(self, brokers: BrokerSupervisor) -> None:
-        self._brokers = brokers
-        self._listener = Listener(brokers.accept_delay, brokers.dispatch)
-
-    async def start(self, settings: Sequence[NodeSettings]) -> None:
-        """Open the gateways, each with its settings. No client is accepted before `listen`."""
-        await self._brokers.open_gateways(settings)
-
-    async def listen(self, host: str, port: int) -> int:
-        return await self._listener.listen(host, port)
-
-    async def stop(self) -> None:
-        """Accept no more clients, and let every gateway notify its own."""
-        self._listener.close()
-        await self._brokers.close_gateways()
-
-
 async def _edge(
     broker: _Broker, rules: list[SasRule], limits: Limits, tls: TlsFiles, secure: ssl.SSLContext
 ) -> Edge:
@@ -238,10 +257,12 @@ async def _edge(
     if broker.processes is None:
         gateway = Gateway(broker.port, Authority(rules, broker.catalogue.authorization_rules), limits, secure)
         await gateway.start()
+        broker.connections = lambda: gateway.connection_count
         return gateway
     count = broker.processes.count
     front = SharedListener(broker.processes)
     await front.start(
+        broker.processes,
         [
             NodeSettings(
                 rules,
@@ -251,7 +272,7 @@ async def _edge(
                 namespace=broker.catalogue.properties.name,
             )
             for number in range(count)
-        ]
+        ],
     )
     return front
 
@@ -287,6 +308,29 @@ class _Broker:
     processes: BrokerSupervisor | None
     fenced: bool = False
     notes: list[str] = field(default_factory=list)
+    since: int = field(default_factory=wall_clock)
+    connections: Callable[[], int] = lambda: 0
+    """The number of client connections of this process."""
+
+
+async def _nodes(broker: _Broker) -> list[NodeView]:
+    """What operators see of this process and of all broker processes."""
+    processes = broker.processes
+    own = [host for host in broker.stores.hosts if isinstance(host, LocalStoreHost)]
+    takeovers = processes.takeovers if processes is not None else {}
+    here = NodeView(
+        "busbar" if processes is None else "controller",
+        machine=socket.gethostname(),
+        process=os.getpid(),
+        version=__version__,
+        since=broker.since,
+        connections=broker.connections(),
+        catalogue_version=broker.catalogue.version,
+        stores=[host.name for host in own],
+        figures=[host.figures() for host in own]
+        + [StoreFigures(store, takeovers=count) for store, count in takeovers.items()],
+    )
+    return [here, *(await processes.nodes() if processes is not None else ())]
 
 
 @contextlib.asynccontextmanager
@@ -315,6 +359,7 @@ async def _broker(
     else:
         port.report_transfers = processes.transfers
         port.inspect_remote = members.inspect
+        port.move_remote = processes.moves.move
         make_host = _remote_hosts(processes, places, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
     port.own_hosts = lambda: [host for host in stores.hosts if isinstance(host, LocalStoreHost)]
@@ -323,7 +368,9 @@ async def _broker(
     port.serve(stores, catalogue)
     if processes is not None:
         stores.carrier = members
+        processes.unchanged = catalogue.unchanged
     broker = _Broker(port, catalogue, stores, processes)
+    port.report_nodes = lambda: _nodes(broker)
     try:
         try:
             if processes is not None:
@@ -366,6 +413,7 @@ def _supervisor(
         ConnectionCounter(limits),
         limits.broker_ping_timeout / 1000,
         limits.store_timeout / 1000,
+        limits.balance_delay / 1000,
         limits.inline_commit_messages,
     )
 
@@ -546,7 +594,7 @@ def _plain_queue(catalogue: Catalogue) -> str:
     return ""
 
 
-def _warn(config: ServeConfig, namespace: NamespaceConfig, catalogue: Catalogue, announce: Announce) -> None:
+def _warn(config: ServeConfig, namespace: NamespaceConfig, announce: Announce) -> None:
     for warning in namespace.warnings:
         announce(f"warning: {warning}")
     if not is_loopback(config.host):

@@ -52,12 +52,13 @@ class StoreAddress:
     url: str
     identity: str
 
-    def location(self) -> PostgresqlLocation:
+    def location(self, lease: float = 0.0) -> PostgresqlLocation:
+        """Where it is. `lease` is in seconds (0: the usual one)."""
         from busbar.store.postgresql.location import (
             PostgresqlLocation,
         )  # its driver costs a namespace without it nothing
 
-        return PostgresqlLocation(self.url, self.name, self.identity)
+        return PostgresqlLocation(self.url, self.name, self.identity, lease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +145,14 @@ class StorePlaces:
         return catalogue_at(self._catalogue)
 
     def _write(self) -> None:
-        document: dict[str, object] = {"catalogue": self._catalogue} if self._catalogue else {}
-        document["stores"] = [asdict(store) for store in self._remote.values()]
-        write_file(self._directory / STORES_FILE, json.dumps(document, indent=2).encode() + b"\n")
+        write_addresses(self._directory, [*self._remote.values()], self._catalogue)
+
+
+def write_addresses(directory: Path, stores: Sequence[StoreAddress], catalogue: str) -> None:
+    """Write down what is not in the data directory. Raises OSError."""
+    document: dict[str, object] = {"catalogue": catalogue} if catalogue else {}
+    document["stores"] = [asdict(store) for store in stores]
+    write_file(directory / STORES_FILE, json.dumps(document, indent=2).encode() + b"\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +179,38 @@ def read_addresses(directory: Path) -> KnownAddresses:
 
 def _number(name: str) -> int:
     return int(name.rpartition("-")[2])
+
+
+class ListedPlace:
+    """The place of a store of a cluster, in a database. The list of stores may get it after this broker was assigned it."""
+
+    def __init__(self, directory: Path, name: str, lease: float) -> None:
+        self._directory = directory
+        self._name = name
+        self._lease = lease
+        self._found: PostgresqlLocation | None = None
+
+    def _location(self) -> PostgresqlLocation:
+        """Where the store is. Raises StoreError as long as the list does not have it."""
+        if self._found is None:
+            known = [store for store in read_addresses(self._directory).stores if store.name == self._name]
+            if not known:
+                raise StoreError(f"the address of {self._name} is not known here yet")
+            self._found = known[0].location(self._lease)
+        return self._found
+
+    def open(self) -> Store:
+        return self._location().open()
+
+    @property
+    def place(self) -> StoreLocation:
+        return StoreLocation(
+            self._name,
+            lambda: self._location().make(),
+            lambda: self._location().size(),
+            lambda: self._location().beat(),
+            lambda: self._location().status(),
+            lambda: self._location().counters,
+            lambda: self._found is None or self._found.may_speak(),
+            lambda: self._location().silence(),
+        )

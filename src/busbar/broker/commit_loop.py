@@ -24,7 +24,8 @@ Rules:
 7. A transaction whose parts are of a topic and of its subscriptions comes to the topic's fragment. It waits as in rule 6.
    All machines check their parts before the first one applies any. So the transaction is in one group as a whole, or is
    refused. If a subscription needs a read for its parts after all, the transaction is refused as busy.
-8. Of an express entity, effects are emitted before the changes are durable, where these need not be (group.py). The changes
+8. Before the store goes to another owner, what was applied is committed. Other commands stay in their inboxes, unapplied.
+9. Of an express entity, effects are emitted before the changes are durable, where these need not be (group.py). The changes
    are committed when they are due (express.py), and before a read of the fragment.
 """
 
@@ -70,6 +71,7 @@ class CommitLoop:
         self._rules = rules
         self._timers = FragmentTimers()
         self._running = False
+        self._holding_back = False
         self._winding_down = False
         self._ready: deque[Slot] = deque()  # have commands and wait for no read
         self._group = CommitGroup()
@@ -143,12 +145,11 @@ class CommitLoop:
     # ---- running ----
 
     def resume(self, now: int) -> None:
-        """Apply commands from now on, and schedule every fragment again.
-
-        A tick that waited for a read may have been lost with the job that failed, and its timer is not set again."""
+        """Apply commands from now on, and schedule every fragment again: a tick that waited for a read may be lost."""
         if self._group_failed:  # it is rolled back first
             return
         self._running = True
+        self._holding_back, self._group.writes_at_once = False, self._winding_down
         for slot in self.slots.values():
             if not slot.broken:
                 self._schedule(slot, now)
@@ -187,18 +188,26 @@ class CommitLoop:
         self._timers.clear()
         self._group.express.clear()
 
+    def hold_back(self) -> None:
+        """Apply nothing from now on, and commit what was applied (rule 8)."""
+        self._holding_back = True
+        self._drop_reads()
+        self._group.write_all(self.slots.values())
+
+    def apply_first(self, slot: Slot, command: Command, now: int) -> None:
+        """Apply a command that needs no read before those that are held back."""
+        self._apply_checked(slot, command, now)
+        self._out += self._group.hold(slot, slot.machine.take_effects())
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was applied is durable, and all effects were performed."""
+        return not (self._job_under_way or self._out or self._group.slots or self._flight)
+
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is under way."""
-        return not (
-            self._job_under_way
-            or self._out
-            or self._ready
-            or self._group.slots
-            or self._reading
-            or self._flight
-            or self._supplied
-        )
+        return self.is_settled and not (self._ready or self._reading or self._supplied)
 
     @property
     def job_under_way(self) -> bool:
@@ -206,7 +215,7 @@ class CommitLoop:
 
     @property
     def group_failed(self) -> bool:
-        """Whether what is gathered must be rolled back (rule 5). What is being committed is whole, and ends first."""
+        """Whether what is gathered must be rolled back (rule 5). What is being committed ends first."""
         return self._group_failed and not self._job_under_way
 
     @property
@@ -216,22 +225,15 @@ class CommitLoop:
             return True
         return self._running and bool(
             self._supplied
-            or (self._ready and not self._group.is_full)
+            or (self._ready and not self._group.is_full and not self._holding_back)
             or (not self._job_under_way and (self._group.slots or self._reading))
         )
 
     # ---- when a group failed ----
 
     def roll_back(self) -> list[RolledBack]:
-        """Drop all that is not durable: what is being committed, and what gathered after it. Waiting reads are dropped too,
-        since after an undo another page may be needed."""
-        for slot in (*self._supplied, *self._job_reads, *self._reading, *self._await_room):
-            slot.reads = None
-        self._supplied, self._job_reads, self._reading, self._await_room = [], [], [], []
-        for slot in self.slots.values():
-            if slot.reads_awaited:
-                slot.reads_awaited, slot.reads = 0, None
-            slot.yields_to_topic = False
+        """Drop all that is not durable, and waiting reads: after an undo another page may be needed."""
+        self._drop_reads()
         discarded = []
         for slot in dict.fromkeys((*self._flight, *self._group.clear())):
             gathered = None if slot.broken else slot.machine.take_changes()
@@ -243,6 +245,15 @@ class CommitLoop:
         self._flight = []
         self._group_failed = False
         return discarded
+
+    def _drop_reads(self) -> None:
+        for slot in (*self._supplied, *self._job_reads, *self._reading, *self._await_room):
+            slot.reads = None
+        self._supplied, self._job_reads, self._reading, self._await_room = [], [], [], []
+        for slot in self.slots.values():
+            if slot.reads_awaited:
+                slot.reads_awaited, slot.reads = 0, None
+            slot.yields_to_topic = False
 
     def emit(self, effects: Iterable[Effect]) -> None:
         """Have the next step perform effects that rest on nothing."""
@@ -259,6 +270,10 @@ class CommitLoop:
     def take_queued(self, error: BusbarError) -> list[Command]:
         """Refuse every command that has an answer, and take the others out of the inboxes."""
         self.refuse_queued(error)
+        return self.take_unapplied()
+
+    def take_unapplied(self) -> list[Command]:
+        """Take all commands out of the inboxes. Those of a fragment are in their order."""
         taken: list[Command] = []
         for slot in self.slots.values():
             taken += slot.inbox
@@ -295,7 +310,7 @@ class CommitLoop:
     def _apply_ready(self, now: int) -> None:
         """Apply commands until none can be, the group is full, or the turn has lasted long enough."""
         ready = self._ready
-        budget = TURN_COMMANDS
+        budget = 0 if self._holding_back else TURN_COMMANDS
         while ready and budget > 0 and self._running and not self._group.is_full:
             slot = ready.popleft()
             slot.queued = False
@@ -342,7 +357,7 @@ class CommitLoop:
         return budget
 
     def _start_reading(self, slot: Slot) -> None:
-        """Have the next job read for a fragment, after what it has in memory alone is written (rule 8)."""
+        """Have the next job read for a fragment, after what it has in memory alone is written (rule 9)."""
         is_unwritten = slot.machine.unwritten_bytes() > 0
         waits = is_unwritten and self._sends_refused is not None
         (self._await_room if waits else self._reading).append(slot)

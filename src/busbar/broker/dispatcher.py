@@ -94,7 +94,12 @@ class EffectDispatcher:
         fragments = self._consuming.pop(origin, None)
         if fragments:
             self.submit([Leave(fragment, origin, 0) for fragment in sorted(fragments)])
-        del self._sinks[origin]
+        self.forget(origin)
+
+    def forget(self, origin: int) -> None:
+        """Remove an origin that no fragment has any more."""
+        self._sinks.pop(origin, None)
+        self._consuming.pop(origin, None)
         self._failed.pop(origin, None)
         self.served.discard(origin)
 

@@ -16,6 +16,8 @@ from busbar.model.settings import FragmentSettings
 from busbar.store.contract import Store
 
 FRAGMENTS_AT_ONCE = 500  # more of them in one piece would be taken for a disk that does not answer
+ANY_GATEWAY = "*"
+"""Among gateways: others may live, too, since not all of them can be reached."""
 LOCKS_AT_ONCE = 100  # each is read with its content, so not too many together
 
 
@@ -99,7 +101,7 @@ def load(
             loaded[fragment] = DurableState(created.head.copy(), 0, [], [], rows, {})
         else:
             holds = store.holds(fragment)
-            ended = [hold for hold in holds if hold.gateway() not in gateways]
+            ended = [hold for hold in holds if hold.gateway() not in gateways and ANY_GATEWAY not in gateways]
             if ended:
                 fresh.append(_without_holds(head, ended))
             loaded[fragment] = DurableState(

@@ -18,8 +18,13 @@ Rows = dict[str, bytes | None]
 class StoreState(enum.Enum):
     OPEN = "open"
     ROLLING_BACK = "undoing"  # a group was refused; commands wait until it is undone
+    MOVING = "moving"  # another broker will have it; commands wait, and are given back
     UNAVAILABLE = "unavailable"  # the store is being opened again
     CLOSED = "stopped"  # not opened yet, closed, or taken by another owner
+
+
+IN_SERVICE = frozenset((StoreState.OPEN, StoreState.ROLLING_BACK, StoreState.MOVING))
+"""States in which commands are taken, although they may have to wait."""
 
 
 class StoreHost(Protocol):

@@ -82,6 +82,10 @@ class MoveRunner:
         self._mover.on_store_open(lambda fragment: self._host_of(fragment) is host)
         self._schedule()
 
+    def on_store_left(self, host: object) -> None:
+        """Drop the moves out of a store that another process has from now on. Commands went to it by this host."""
+        self._mover.on_store_left(lambda fragment: self._host_of(fragment) is host)
+
     async def transfers(self) -> TransferReport:
         """What is moved and held, without what only the catalogue has."""
         offset = self._clock() - self._now()

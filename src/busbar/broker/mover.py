@@ -252,6 +252,19 @@ class Mover:
                 pair.pause = 0
                 self._resume(pair)
 
+    def on_store_left(self, has: Callable[[int], bool]) -> None:
+        """Drop the pairs of sources that another process moves from now on: it has their store, with these fragments."""
+        for pair in [pair for pair in self._pairs.values() if has(pair.source)]:
+            self._drop_ahead(pair)
+            self._reserve(pair, 0)
+            pair.state = _State.READY  # and so its timer is not current
+            del self._pairs[pair.source, pair.target]
+            self._unreachable.pop(pair.source, None)
+            self._raised.pop(pair.source, None)
+        self._requests = {one: pair for one, pair in self._requests.items() if not has(pair.source)}
+        self._ready = deque([pair for pair in self._ready if not has(pair.source)])
+        self._commands = [one for one in self._commands if type(one) is TakeMoved or not has(one.fragment)]
+
     def answer(self, question: TargetQuestion, exists: bool | None, now: int) -> None:
         """Take the answer to a question: whether its target exists. None: the catalogue could not be asked."""
         pair = self._pairs.get((question.source, question.target))

@@ -9,6 +9,8 @@ Rules:
 4. Jobs are done on the thread. If an operator allows it, the event loop commits small groups itself (inline_commits.py). It
    does so only while the thread has nothing to do: one thread at a time uses the store. At most one such commit is made in a
    turn, as its last job, and the effects that rest on it are performed in the same turn.
+5. If the owner of an open store has not shown lately that it works, as after the process was frozen, another process may
+   have claimed the store. Then effects wait until the store has answered. If another process has it, they are dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from typing import TypeVar
 from uuid import uuid4
 
 from busbar.broker.commit_loop import CommitLoop
+from busbar.broker.commit_times import CommitTimes
 from busbar.broker.fragment_loading import (
+    ANY_GATEWAY,
     DurableState,
     build_machine,
     load,
@@ -31,11 +35,13 @@ from busbar.broker.fragment_loading import (
     save_locks,
     slices,
 )
+from busbar.broker.hand_over import keep_sessions, locks_to_keep, take_back
 from busbar.broker.host_api import Admit, Rows, StoreState
 from busbar.broker.inline_commits import InlineCommits
 from busbar.broker.job import Job
 from busbar.broker.refusals import (
     STORE_FAILED,
+    STORE_FENCED,
     STORE_FULL,
     STORE_UNAVAILABLE,
     StoreHung,
@@ -58,10 +64,11 @@ from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
 from busbar.model.hold_commands import ReleaseHolds
+from busbar.model.node_views import StoreFigures
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
-from busbar.store.contract import Store, StoreError, StoreFull
-from busbar.store.location import StoreLocation, StoreLoss
+from busbar.store.contract import OutcomeUnknown, Store, StoreError, StoreFull
+from busbar.store.location import StoreCounters, StoreLocation, StoreLoss
 
 DROP_SLICE = 1_000
 LONGEST_SLEEP = 1_000
@@ -129,9 +136,17 @@ class LocalStoreHost:
         self._admitting: asyncio.Task[None] | None = None
         self._retired: dict[int, Slot] = {}
         """Deleted fragments whose messages are not deleted yet."""
+        self._settled: asyncio.Future[None] | None = None
+        """While the store is handed over: done when all that was applied is durable, or the store has failed."""
         self._turn_due = False
+        self._commit_times = CommitTimes()
+        self._commit: tuple[float, int] | None = None
+        """When the commit under way began, and how many messages it changes."""
+        self._fenced_count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
+        self._unspoken: list[Effect] = []
+        """Effects that wait for an answer of the store (rule 5)."""
 
     # ---- opening and closing ----
 
@@ -188,8 +203,41 @@ class LocalStoreHost:
             if not await self._thread.stop():
                 _log.error("store %s is left as it is, as after a crash: its disk does not answer", self.name)
 
+    async def hand_over(self, gateway: str) -> list[Command]:
+        """Release the store for another owner. Returns the commands by which clients go on there (hand_over.py). `gateway`
+        is the name of this process's gateway. The host takes no commands after that, and is to be closed. Raises ServerBusy
+        if the store stays here."""
+        if not self._lifecycle.begin_hand_over():
+            raise ServerBusy(f"The store '{self.name}' cannot be handed over now. Retry later.")
+        self._settled = self._loop.create_future()
+        try:
+            keep_sessions(self.commit_loop, gateway, self.clock())
+            self._proceed()
+            await self._settled
+            await self._release()
+        except StoreError as error:
+            self._lifecycle.fail(error, self._monotonic())
+            raise ServerBusy(self._lifecycle.unavailable_text) from error
+        except Exception:
+            self._lifecycle.stay(self._monotonic(), self.clock())
+            raise
+        finally:
+            self._settled = None
+            self._proceed()
+        self.shown = None
+        commands = take_back(self.commit_loop)
+        self._lifecycle.stop(ServerBusy(STORE_FENCED))
+        return commands
+
+    def _look_whether_settled(self, settled: asyncio.Future[None]) -> None:
+        if not settled.done():
+            if self.state is not StoreState.MOVING:
+                settled.set_exception(ServerBusy(self._lifecycle.unavailable_text))
+            elif self.commit_loop.is_settled:
+                settled.set_result(None)
+
     async def _release(self) -> None:
-        for fragment, held in self._lifecycle.locks_to_keep().items():
+        for fragment, held in locks_to_keep(self.commit_loop).items():
             if held:
                 await self._on_store(partial(save_locks, fragment=fragment, held=held))
         await self._on_store(lambda store: store.release(), LONG)
@@ -225,8 +273,9 @@ class LocalStoreHost:
             if slot.machine.settings.topic is not None:
                 self.commit_loop.link_topic(slot, self.clock())
         loaded_for = {hold.gateway() for durable in loaded.values() for hold in durable.holds}
-        for gateway in loaded_for - self.gateways:  # it has ended meanwhile
-            self.release_holds(gateway)
+        if ANY_GATEWAY not in self.gateways:
+            for gateway in loaded_for - self.gateways:  # it has ended meanwhile
+                self.release_holds(gateway)
         self._proceed()
 
     def gateway_ended(self, gateway: str) -> None:
@@ -342,6 +391,24 @@ class LocalStoreHost:
         """For how many seconds the thread of the store has been given up; 0 while it answers."""
         return self._loop.time() - self._thread.hung_at if self._thread.hangs else 0.0
 
+    def figures(self) -> StoreFigures:
+        """How the store works, for operators."""
+        times = self._commit_times
+        counters = self.place.counters() if self.place is not None else StoreCounters()
+        return StoreFigures(
+            self.name,
+            self.epoch,
+            times.count,
+            times.quantile(0.5),
+            times.quantile(0.99),
+            times.group,
+            fenced=self._fenced_count,
+            reclaims=counters.reclaims,
+            made=counters.made,
+            repeated=counters.repeated,
+            lost=counters.lost,
+        )
+
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
         self.commit_loop.stop_timers()
@@ -390,6 +457,8 @@ class LocalStoreHost:
         if not self._turn_due and lifecycle.has_turn:
             self._turn_due = True
             self._loop.call_soon(self._scheduled_turn)
+        if self._settled is not None:
+            self._look_whether_settled(self._settled)
         wake_at = self.commit_loop.wake_at, lifecycle.wake_at
         if self._timer is None or wake_at != self._timer_for:
             self._set_timer(*wake_at)
@@ -407,12 +476,45 @@ class LocalStoreHost:
             if step.job is not None and self._run(step.job, is_last=not has_more):
                 effects = effects + self.commit_loop.take_effects()
         if effects:
+            self._speak(effects)
+        self._proceed()
+
+    def _speak(self, effects: list[Effect]) -> None:
+        """Perform effects, as soon as it is known that no other process has claimed the store (rule 5)."""
+        if self.place is None or not self.is_open:
+            self._emit(effects)  # of a store that is not open, these are refusals
+        elif self._unspoken:
+            self._unspoken += effects
+        elif self.place.may_speak():
+            self._emit(effects)
+        else:
+            self._unspoken = effects
+            self._confirm_owner()
+
+    def _confirm_owner(self) -> None:
+        if self._unspoken and self.place is not None and not self._thread.is_stopped:
+            self._thread.post(self.place.fingerprint, self._owner_confirmed)
+
+    def _owner_confirmed(self, _: object, error: BaseException | None) -> None:
+        assert self.place is not None
+        if isinstance(error, StoreError):
+            self._lifecycle.fail(error, self._monotonic())
+        elif not self.place.may_speak():
+            self._lifecycle.fail(OutcomeUnknown("the store does not answer"), self._monotonic())
+        if self._lifecycle.is_fenced:
+            self._unspoken = []
+        elif self.is_open:
+            effects, self._unspoken = self._unspoken, []
             self._emit(effects)
         self._proceed()
 
     def _run(self, job: Job, *, is_last: bool) -> bool:
         """Give a job to the thread, or do it (rule 4). True if it is done."""
+        if job.batches:
+            self._commit = (perf_counter(), sum([changes.weight for changes in job.batches]))
         work = partial(self._access.commit, job)
+        if job.batches:
+            self._commit = (perf_counter(), sum([batch.weight for batch in job.batches]))
         if not self._inline.is_small(job):
             self._thread.post(work, self._job_returned)
             return False
@@ -448,7 +550,10 @@ class LocalStoreHost:
         self._turn()
 
     def _job_ended(self, error: BaseException | None) -> None:
+        begun, self._commit = self._commit, None
         if error is None:
+            if begun is not None:
+                self._commit_times.add(perf_counter() - begun[0], begun[1])
             self._lifecycle.job_done(self._monotonic())
         else:
             self._inline.pause(self._monotonic())
@@ -492,6 +597,9 @@ class LocalStoreHost:
         self.state, self.reason, self.loss = now.state, now.reason, now.loss
         if self.shown is not None:
             self.shown()
+        self._fenced_count += is_fenced
+        if self.state is StoreState.OPEN and self._unspoken:
+            self._loop.call_soon(self._confirm_owner)
         if is_fenced and self._fenced is not None:
             self._loop.call_soon(self._fenced)
 

@@ -41,7 +41,7 @@ from typing import Any
 from busbar.broker.commit_loop import GROUP_FAILED, CommitLoop
 from busbar.broker.file_watch import FileWatch
 from busbar.broker.fragment_loading import DurableState, LastKnownNumbers, predecessor_of
-from busbar.broker.host_api import StoreState
+from busbar.broker.host_api import IN_SERVICE, StoreState
 from busbar.broker.job import GroupFailed, RolledBack, Step
 from busbar.broker.offline_buffer import OfflineBuffer
 from busbar.broker.refusals import (
@@ -66,7 +66,7 @@ from busbar.broker.store_operations import (
     StoreOpened,
     StoreOperation,
 )
-from busbar.fragment.changes import Head, Lock
+from busbar.fragment.changes import Head
 from busbar.model.commands import Command, Tick
 from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.message import message_count
@@ -132,7 +132,7 @@ class StoreLifecycle:
 
     @property
     def is_open(self) -> bool:
-        return self.state is StoreState.OPEN or self.state is StoreState.ROLLING_BACK
+        return self.state in IN_SERVICE
 
     @property
     def is_offline(self) -> bool:
@@ -247,9 +247,7 @@ class StoreLifecycle:
 
     def stop(self, error: BusbarError) -> None:
         """Stop serving. What is under way with the store is ignored when it ends."""
-        self._refuse_discarded(
-            error.text, certain=True
-        )  # if it was being rolled back, the store did not commit it
+        self._refuse_discarded(error.text, certain=True)  # the store did not commit what was rolled back
         self._phase = Phase.STEADY
         self._under_way = None
         self._operations = []
@@ -258,13 +256,21 @@ class StoreLifecycle:
         self.commit_loop.stop()
         self.commit_loop.refuse_queued(error)
 
-    def locks_to_keep(self) -> dict[int, list[Lock]]:
-        """The locks to store for the next owner, by fragment. Fragments with changes are left out.
+    # ---- another owner ----
 
-        Their locks rest on what may never be durable."""
-        slots = self.commit_loop.slots.values()
-        unchanged = [slot for slot in slots if not (slot.broken or slot.dirty or slot.is_committing)]
-        return {slot.id: slot.machine.locks() for slot in unchanged if not slot.machine.unwritten_bytes()}
+    def begin_hand_over(self) -> bool:
+        """Apply no more commands, since another broker will have the store. False if that cannot begin now."""
+        if self.state is not StoreState.OPEN or self.is_offline or self._full_until:
+            return False
+        self.commit_loop.hold_back()
+        self._enter(StoreState.MOVING)
+        return True
+
+    def stay(self, now: int, wall: int) -> None:
+        """Go on with the store: it does not go to another broker."""
+        if self.state is StoreState.MOVING:
+            self._enter(StoreState.OPEN, now=now)
+            self.commit_loop.resume(wall)
 
     def _enter(self, state: StoreState, reason: str = "", *, now: int = 0) -> None:
         self.state, self.reason = state, reason

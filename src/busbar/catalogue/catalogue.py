@@ -98,6 +98,9 @@ class Catalogue(CatalogueReader):
         self._ids = IdCounters()
         self._settings = FragmentSettingsBuilder(limits)
         self._changes = ChangeRunner()
+        self._moving: StoreHost | None = None
+        """The store that goes to another broker now. It is admitted in the turn of that."""
+        self._moving_turn = asyncio.Lock()
         self._under_way: dict[str, asyncio.Event] = {}
         """The keys of all entries in the change that is being carried out, and what is set when it is decided."""
         self._purger = FragmentPurger(stores, self._forget_purged)
@@ -158,11 +161,31 @@ class Catalogue(CatalogueReader):
 
         One that was re-created gets its fragments first, with the numbers that they go on from. Without an identity it is
         kept out at the next start. So if the process ends here, no fragment begins at 1 again."""
-        async with self._changes.turn:
+        async with self._moving_turn if host is self._moving else self._changes.turn:
             if anew:
                 await host.add_fragments(self._fragments_in(host.name))
             await self._assembly.admit(host, anew)
             await host.add_fragments(self._fragments_in(host.name))
+        self._purger.start()
+
+    @contextlib.asynccontextmanager
+    async def unchanged(self, moving: StoreHost) -> AsyncIterator[None]:
+        """No entity changes inside: this store goes from one broker to another, which has it admitted meanwhile."""
+        async with self._changes.turn:
+            self._moving = moving
+            try:
+                yield
+            finally:
+                async with self._moving_turn:
+                    self._moving = None
+
+    async def readmit(self, host: StoreHost) -> None:
+        """Bring a store up to date that stayed open while its broker had no controller. Raises StoreError, BusbarError."""
+        async with self._changes.turn:
+            await self._assembly.admit(host, anew=False)
+            fragments = self._fragments_in(host.name)
+            await host.add_fragments(fragments)
+            host.change_fragments(fragments)
         self._purger.start()
 
     def _load_properties(self, encoded: bytes | None) -> Rows:

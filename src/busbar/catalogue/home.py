@@ -75,8 +75,16 @@ class CatalogueHome:
 
     async def open(self) -> None:
         """Become its writer, and read all entries. Raises StoreError."""
-        content = await self._thread.call(lambda: self._claim().read_all(), LONG)
+        content = await self._thread.call(lambda: (self._store or self._claim()).read_all(), LONG)
         self.namespace, self.version, self.entries = content.namespace, content.version, dict(content.entries)
+        self._start_beating()
+
+    async def claim(self) -> None:
+        """Become its writer, also before it is made. Raises StoreError."""
+        await self._thread.call(self._claim, LONG)
+        self._start_beating()
+
+    def _start_beating(self) -> None:
         if self._location.beat_seconds and self._beating is None:
             self._beating = asyncio.get_running_loop().create_task(self._beat())
 

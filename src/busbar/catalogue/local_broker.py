@@ -31,7 +31,7 @@ from busbar.model.api import (
 from busbar.model.commands import Command, Inspect, Peek
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
-from busbar.model.errors import BusbarError, EntityNotFound
+from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation
 from busbar.model.message import (
     ACTIVE,
     DEAD,
@@ -44,6 +44,7 @@ from busbar.model.message import (
     TRANSFER_DEAD_DEFERRED,
 )
 from busbar.model.names import key_of
+from busbar.model.node_views import NodeView, StoreFigures, summed
 from busbar.model.taps import TapChange, TapDescription
 
 Counts = dict[int, FragmentCounts]
@@ -60,8 +61,12 @@ class LocalBroker(EffectDispatcher):
         self._inquiry = FragmentInquiry()
         self.inspect_remote: Callable[[Mapping[StoreHost, Sequence[int]]], Awaitable[Counts]] | None = None
         """Asks broker processes what fragments of their stores hold, with one request to each."""
+        self.move_remote: Callable[[str, str], Awaitable[None]] | None = None
+        """Moves a store to another broker process."""
         self.report_transfers: Callable[[], Awaitable[TransferReport]] | None = None
         """Asks the mover of this process, or those of all broker processes."""
+        self.report_nodes: Callable[[], Awaitable[Sequence[NodeView]]] | None = None
+        """Asks all processes of the namespace."""
         self._sinks[BROKER_ORIGIN] = self._inquiry.answered
 
     def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
@@ -242,7 +247,11 @@ class LocalBroker(EffectDispatcher):
 
     async def stores(self) -> Sequence[StoreView]:
         assert self._stores is not None
-        return await self._stores.views()
+        views, nodes = await asyncio.gather(self._stores.views(), self.nodes())
+        return [_with_figures(view, summed(nodes, view.name)) for view in views]
+
+    async def nodes(self) -> Sequence[NodeView]:
+        return await self.report_nodes() if self.report_nodes is not None else ()
 
     async def unavailable_stores(self) -> Sequence[str]:
         assert self._stores is not None
@@ -286,6 +295,13 @@ class LocalBroker(EffectDispatcher):
         assert self._stores is not None
         return await self._stores.change(name, to)
 
+    async def move_store(self, name: str, broker: str) -> StoreView:
+        assert self._stores is not None
+        if self.move_remote is None:
+            raise InvalidOperation("There is one broker, which has all stores; `--brokers` starts several.")
+        await self.move_remote(name, broker)
+        return await self._stores.view(name)
+
     def _ask(
         self, fragments: Sequence[int], question: Callable[[int, int, int], Command]
     ) -> Sequence[asyncio.Future[Effect]]:
@@ -294,6 +310,16 @@ class LocalBroker(EffectDispatcher):
         if commands:
             self.submit(commands)
         return answers
+
+
+def _with_figures(view: StoreView, figures: StoreFigures) -> StoreView:
+    return replace(
+        view,
+        epoch=figures.epoch,
+        commit_p50=figures.commit_p50,
+        commit_p99=figures.commit_p99,
+        group=figures.group,
+    )
 
 
 def _waiting(answer: Effect, target: int) -> int:

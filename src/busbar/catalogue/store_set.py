@@ -209,6 +209,10 @@ class StoreSet:
             await _until_open(host)
         else:
             raise ArgumentError(f"A store can be set offline, online or reset, not '{to}'.")
+        return await self.view(name)
+
+    async def view(self, name: str) -> StoreView:
+        host = self.host(name)
         sizes = await self._sizes.of({name: host.place})
         return self._view(host, sizes[name])
 

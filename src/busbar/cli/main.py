@@ -16,6 +16,7 @@ from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.groups import groups_for, in_full
 from busbar.cli.insight import add_insight_command
 from busbar.cli.messages import add_message_commands
+from busbar.cli.nodes import add_nodes_command
 from busbar.cli.peek import add_peek_command
 from busbar.cli.redrive import add_redrive_command
 from busbar.cli.replay import add_replay_command
@@ -83,7 +84,8 @@ TlsCert = Annotated[
 TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")]
 KeyName = Annotated[str, typer.Option(metavar="N", help="The name of the shared access key.")]
 Key = Annotated[
-    str | None, typer.Option(metavar="K", help="The key; without it, one is made and kept in DIR.")
+    str | None,
+    typer.Option(metavar="K", envvar="BUSBAR_KEY", help="The key; without it, one is made and kept in DIR."),
 ]
 Stores = Annotated[
     list[str] | None,
@@ -101,6 +103,35 @@ CatalogueUrl = Annotated[
         help="The PostgreSQL database with the catalogue of entities, if it is not in DIR.",
         show_default=False,
     ),
+]
+NodeName = Annotated[
+    str,
+    typer.Option(
+        "--node",
+        metavar="NAME",
+        help="Serve as the node of that name in a cluster, with the nodes that have the same --catalogue.",
+        show_default=False,
+    ),
+]
+NodePortNumber = Annotated[
+    int,
+    typer.Option(
+        "--node-port",
+        min=0,
+        max=65535,
+        metavar="P",
+        help="Where other nodes reach this one; its brokers have the ports behind it. 0 picks free ones.",
+    ),
+]
+NodeCert = Annotated[
+    Path | None,
+    typer.Option(
+        "--node-cert", metavar="FILE", help="Your own certificate of the node (PEM), with --node-key."
+    ),
+]
+NodeKey = Annotated[Path | None, typer.Option("--node-key", metavar="FILE", help="Its key (PEM).")]
+NodeCa = Annotated[
+    Path | None, typer.Option("--node-ca", metavar="FILE", help="The authority of all nodes (PEM).")
 ]
 MoreStores = Annotated[list[str] | None, typer.Argument(metavar="URL", hidden=True)]
 Brokers = Annotated[
@@ -129,10 +160,15 @@ def serve(
     more_stores: MoreStores = None,
     brokers: Brokers = 1,
     catalogue: CatalogueUrl = "",
+    node: NodeName = "",
+    node_port: NodePortNumber = 0,
+    node_cert: NodeCert = None,
+    node_key: NodeKey = None,
+    node_ca: NodeCa = None,
     dev: Dev = False,
 ) -> None:
     """Serve a namespace until Ctrl-C. The line that starts with "ready " has the connection string."""
-    from busbar.cli.serve import ServeConfig, parse_stores, run
+    from busbar.cli.serve import ServeConfig, node_config, parse_stores, run
 
     sys.exit(
         run(
@@ -152,6 +188,15 @@ def serve(
                 stores=parse_stores([*(stores or ()), *(more_stores or ())]),
                 brokers=brokers,
                 catalogue=catalogue,
+                node=node_config(
+                    node,
+                    catalogue,
+                    host,
+                    node_port,
+                    brokers,
+                    [*(stores or ()), *(more_stores or ())],
+                    (node_cert, node_key, node_ca),
+                ),
             )
         )
     )
@@ -181,6 +226,7 @@ add_insight_command(app)
 add_bench_command(app)
 add_console_command(app)
 add_transfers_command(app)
+add_nodes_command(app)
 
 
 def main() -> None:

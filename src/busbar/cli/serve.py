@@ -13,16 +13,18 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from busbar.app.config import ConfigError
 from busbar.app.data_directory import DataDirectoryError
+from busbar.app.node_config import NodeConfig
 from busbar.app.server import ServeConfig, ServeError, serve
-from busbar.app.store_places import parse_stores
+from busbar.app.service_manager import READY, STOPPING, notify
+from busbar.app.store_places import WantedStores, parse_stores
 from busbar.app.system import loop_factory
 
-__all__ = ["ServeConfig", "parse_stores", "run"]
+__all__ = ["ServeConfig", "node_config", "parse_stores", "run"]
 
 _NEXT = """\
 Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servicebus{before}):
@@ -31,6 +33,24 @@ Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servi
     with ServiceBusClient.from_connection_string("{connection}") as client:
         client.get_queue_sender({queue}).send_messages(ServiceBusMessage("hello"))
 """
+
+
+def node_config(
+    name: str,
+    catalogue: str,
+    host: str,
+    port: int,
+    brokers: int,
+    stores: Sequence[str],
+    files: tuple[Path | None, Path | None, Path | None],
+) -> NodeConfig | None:
+    """What the options of a node ask for; None without `--node`. Raises ConfigError."""
+    if not name:
+        if port or any(files):
+            raise ConfigError("--node-port, --node-cert, --node-key and --node-ca belong to --node.")
+        return None
+    wanted = parse_stores(stores) if stores else WantedStores(0)
+    return NodeConfig(name, catalogue, host, port, brokers, wanted, *files)
 
 
 def run(config: Callable[[], ServeConfig]) -> int:
@@ -71,6 +91,7 @@ async def _serve(config: ServeConfig) -> None:
             _say("stopping at once; message locks are not kept")
             os._exit(1)
         stop.set()
+        notify(STOPPING)
         _say("\nstopping (again to force it)")
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -87,6 +108,7 @@ async def _serve(config: ServeConfig) -> None:
 def _announce(line: str, queue: str, data: Path) -> None:
     if line.startswith("ready "):
         print(line, flush=True)
+        notify(READY)
         # Standard error may be a log, where no key belongs: there the line above has to do.
         connection = line.removeprefix("ready ") if sys.stderr.isatty() else "<the connection string>"
         before = "" if queue else f", and busbar queue create orders --data {shlex.quote(str(data))}"

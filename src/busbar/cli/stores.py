@@ -1,4 +1,4 @@
-"""`busbar stores [list|offline|online|reset|restore]`: the messaging stores of a namespace; and the fragments of a queue."""
+"""`busbar stores [list|offline|online|move|reset|restore]`: the stores of a namespace; and the fragments of a queue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ stores_commands = group("stores", GROUPS["stores"])
 
 @command(stores_commands, name="list", examples=("busbar stores list", "busbar stores list -o json"))
 def _list(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
-    """List the stores: their state, how many fragments they hold and their size."""
+    """List the stores: their state, how many fragments they hold and their size.
+
+    `Epoch` counts the claims of the store. The next two columns are the times of its last commits. `Group` is the number of
+    messages that one of them changes on average.
+    """
     with _client(where) as client:
         _print(ask(client, "GET", "stores", "the list of stores"), output)
 
@@ -48,6 +52,21 @@ def offline(*, name: Name, output: Output = OutputFormat.TABLE, where: Connectio
 def online(*, name: Name, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
     """Open a store that is unavailable, now."""
     _change(name, "online", output, where)
+
+
+@command(stores_commands, examples=("busbar stores move store-2 broker-1", "busbar stores move store-2 any"))
+def move(
+    *,
+    name: Name,
+    broker: Annotated[str, typer.Argument(metavar="BROKER", show_default=False)],
+    output: Output = OutputFormat.TABLE,
+    where: ConnectionOptions,
+) -> None:
+    """Hand a store over to another broker of `--brokers N`. Clients notice a short pause.
+
+    The store stays with that broker until the next start; `any` ends that.
+    """
+    _change(name, f"move/{broker}", output, where)
 
 
 @command(
@@ -252,11 +271,15 @@ def _print(found: list[View], output: OutputFormat) -> None:
             view["state"],
             str(view["fragments"]),
             size_text(view["size"]),
+            str(view["epoch"]),
+            _commit_time(view["commitP50"]),
+            _commit_time(view["commitP99"]),
+            str(view["group"] or ""),
             view["url"],
         )
         for view in found
     ]
-    columns = ("Name", "State", "Fragments", "Size", "URL")
+    columns = ("Name", "State", "Fragments", "Size", "Epoch", "p50", "p99", "Group", "URL")
     print_table(*_with_brokers(columns, rows, found), "There are no stores.")
     for view in found:
         if view["reason"]:
@@ -270,6 +293,10 @@ def _print(found: list[View], output: OutputFormat) -> None:
             if view["lostMessages"] < 0:
                 lost = "what the old one held is not known"
             print(f"{view['name']} was re-created at {_time(view['lostAt'])}: {lost}")
+
+
+def _commit_time(microseconds: int) -> str:
+    return f"{microseconds / 1000:.1f} ms" if microseconds else ""
 
 
 def _time(ms: int) -> str:

@@ -13,6 +13,7 @@ from busbar.cluster.codec import WireError, effects_codec
 from busbar.cluster.connection_counter import CountedGateway
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.api import EntityView, RuntimeProperties
+from busbar.store.contract import StoreError
 
 
 class BrokerConnection(Channel):
@@ -23,15 +24,22 @@ class BrokerConnection(Channel):
         broker: LocalBroker | None = None,
         introduce: Callable[[str], None] = lambda broker: None,
         quota: CountedGateway | None = None,
+        leaving: Callable[[], None] = lambda: None,
+        *,
+        may_have_others: bool = False,
     ) -> None:
         """`broker` answers the gateway of the broker process. `introduce` is called with the name of another broker process
-        to which this one has no channel. `quota` counts the connections of the gateway."""
+        to which this one has no channel, and `leaving` before this one ends. `quota` counts the connections of the gateway.
+        If it `may_have_others`, the broker process can have stores that another controller assigned."""
         super().__init__()
         self._hosts = hosts
         self._ended = ended
-        self._services = ControllerServices(self, broker, introduce, quota)
+        self._may_have_others = may_have_others
+        self._services = ControllerServices(self, broker, introduce, quota, leaving)
 
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
+        if self._may_have_others and frame.store not in self._hosts:
+            return
         host = self.host(frame.store)
         if isinstance(frame, protocol.EffectsFrame):
             host.effects_received(effects_codec.decode(frame.effects))
@@ -48,6 +56,8 @@ class BrokerConnection(Channel):
 
     def host(self, store: str) -> RemoteStoreHost:
         host = self._hosts.get(store)
+        if host is None and self._may_have_others:
+            raise StoreError(f"{store} is not assigned to this broker process now")
         if host is None:
             raise WireError(f"A broker process named the store {store}, which it does not have.")
         return host
@@ -62,8 +72,10 @@ class ControllerServices:
         broker: LocalBroker | None,
         introduce: Callable[[str], None],
         quota: CountedGateway | None,
+        leaving: Callable[[], None],
     ) -> None:
         self.introduce = introduce
+        self.leaving = leaving
         if quota is not None:
             self.take_connections = quota.take_connections
             self.return_connections = quota.return_connections

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from busbar import __version__
 from busbar.broker.move_runner import MoveRunner
+from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.change import EntityChange
 from busbar.cluster.channel import Channel
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.codec import WireError
 from busbar.cluster.controller_connection import ControllerConnection
 from busbar.cluster.fd_passing import CLIENT, FdReceiver
+from busbar.cluster.hand_over import hand_over
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer, PeerServers
+from busbar.cluster.remote_store import PeerClient
 from busbar.cluster.store_route import StoreRoute
 from busbar.model.api import EntityView, TransferReport
+from busbar.model.commands import Command
 from busbar.model.effects import Effect
+from busbar.model.node_views import NodeView
 
 PEER = "peer"
 """The label of a socket that leads to the stores of another broker process, whose name follows."""
@@ -63,8 +70,11 @@ class BrokerNode:
         self._moves = MoveRunner(self._port, asyncio.get_running_loop(), clock, self._port.routes.sink_of)
         self._transfer_patience = 0
         self._clock = clock
+        self._since = clock()
         self._open_gateway = open_gateway
         self._gateway: ServingGateway | None = None
+        self.on_open: Callable[[], None] = lambda: None
+        """Called when the gateway is open."""
         self._gateway_name = ""
         self._fd_socket = FdReceiver(
             end,
@@ -73,7 +83,14 @@ class BrokerNode:
             self._exhausted,
         )
         self._linking: set[asyncio.Task[object]] = set()
+        self.peer_addresses: dict[str, str] = {}
+        """By broker of another node, where its stores can be reached."""
         self._served = PeerServers(self._port)
+
+    @property
+    def catalogue_version(self) -> int:
+        """The number of the last change of the catalogue that this broker has."""
+        return self._port.replica.version
 
     def emit(self, effects: list[Effect]) -> None:
         self._port.dispatch(effects)
@@ -82,6 +99,9 @@ class BrokerNode:
 
     def load_entities(self, version: int, entities: Sequence[EntityView]) -> None:
         self._port.load_entities(version, entities)
+
+    def reload_entities(self, version: int, entities: Sequence[EntityView]) -> None:
+        self._port.reload_entities(version, entities)
 
     def entities_changed(self, version: int, entities: Sequence[EntityChange]) -> None:
         self._port.entities_changed(version, entities)
@@ -104,8 +124,15 @@ class BrokerNode:
         await self._port.wait_for_peers(brokers)
         self._moves.start(self._transfer_patience)
 
+    def broker_joined(self, broker: str, address: str) -> None:
+        self.peer_addresses[broker] = address
+        self._port.expect_peer(broker)
+
+    def broker_lost(self, broker: str) -> None:
+        self._port.drop_peer(broker)
+
     def broker_ended(self, broker: str, gateway: str) -> None:
-        self._served.settle(broker)
+        self._served.settle(broker, gateway)
         assert self.channel is not None
         for host in self.channel.hosts.values():
             host.gateway_ended(gateway)
@@ -119,10 +146,35 @@ class BrokerNode:
                 assert self.channel is not None
                 route.use_own(self.channel.hosts[store], broker, self._gateway_name)
             else:
+                route.leave_own()
                 self._port.store_moved(store, broker)
+
+    async def hand_over(self, host: LocalStoreHost) -> list[Command]:
+        """Release a store of this process for another one, and let all clients go on there. Returns the commands of the
+        controller that were not applied. Raises ServerBusy if the store stays."""
+        route = self._port.route_to(host.name)
+        asked = await hand_over(host, route, self._served, self._gateway_name)
+        self._moves.on_store_left(route)
+        return asked
 
     async def transfers(self) -> TransferReport:
         return await self._moves.transfers()
+
+    async def view(self) -> NodeView:
+        assert self.channel is not None
+        hosts = [*self.channel.hosts.values()]
+        return NodeView(
+            self._name,
+            machine=socket.gethostname(),
+            process=os.getpid(),
+            version=__version__,
+            since=self._since,
+            connections=self._gateway.connection_count if self._gateway is not None else 0,
+            catalogue_version=self._port.replica.version,
+            channels=self._port.peers,
+            stores=[host.name for host in hosts],
+            figures=[host.figures() for host in hosts],
+        )
 
     async def close_gateway(self) -> None:
         await self._moves.stop()
@@ -135,9 +187,16 @@ class BrokerNode:
         assert self.channel is not None
         loop = asyncio.get_running_loop()
         self._gateway_name = settings.gateway
+        self.peer_addresses.update(settings.addresses)
         routes: list[StoreRoute] = []
         for store, broker in settings.owners.items():
+            known = self._port.route_to(store)
+            if known is not None:  # from an earlier controller
+                routes.append(known)
+                self.stores_moved({store: broker})
+                continue
             route = StoreRoute(store, broker, loop, self._clock, self._port.dispatch)
+            route.names_holders = settings.has_nodes
             route.on_open = partial(self._moves.on_store_open, route)
             if broker == self._name:
                 route.use_own(self.channel.hosts[store], broker, settings.gateway)
@@ -147,7 +206,9 @@ class BrokerNode:
 
     async def _open(self, settings: NodeSettings) -> None:
         self._transfer_patience = settings.limits.transfer_patience
-        self._gateway = await self._open_gateway(settings, self._port)
+        if self._gateway is None:  # it stays open when there is another controller
+            self._gateway = await self._open_gateway(settings, self._port)
+        self.on_open()
 
     def _on_socket(self, label: str, what: socket.socket) -> None:
         kind, _, broker = label.partition(" ")
@@ -157,13 +218,22 @@ class BrokerNode:
             else:
                 what.close()
         elif kind == PEER:
-            self._link(self._port.add_peer(broker), what)
+            self._link(self.peer_client(broker), what)
         elif kind == SERVED:
-            self._link(self._serve(*broker.split(" ")), what)
+            self._link(self.peer_server(*broker.split(" ")), what)
         else:
             raise WireError(f"A broker process was handed a socket as {label!r}.")
 
-    def _serve(self, broker: str, gateway: str) -> PeerServer:
+    def reach_peers(self, dial: Callable[[str], None]) -> None:
+        """Let `dial` make the missing channels to other brokers, instead of the controller."""
+        self._port.introduce_peer = dial
+
+    def peer_client(self, broker: str) -> PeerClient:
+        """A channel to the stores of another broker, not connected yet."""
+        return self._port.add_peer(broker)
+
+    def peer_server(self, broker: str, gateway: str) -> PeerServer:
+        """A channel by which another broker uses the stores of this one, not connected yet."""
         assert self.channel is not None
         peers, hosts = self.channel.peers, self.channel.hosts
         served = self._served.serve(broker, gateway, lambda: [*hosts.values()], peers.discard)

@@ -45,10 +45,14 @@ class CataloguePublisher:
         self._channels: set[Channel] = set()
         """To the broker processes that have joined."""
 
-    def add_broker(self, channel: Channel) -> None:
-        """Send a broker all entities, and every change from now on."""
+    def add_broker(self, channel: Channel, *, is_new: bool = True) -> None:
+        """Send a broker all entities, and every change from now on. One that is not new may have entities."""
         version, views = self.broker.entries()
         there = protocol.NODES.remote(channel)
+        if not is_new:
+            there.reload_entities(version, views)
+            self._channels.add(channel)
+            return
         for first in range(0, max(1, len(views)), AT_ONCE):
             there.load_entities(version, views[first : first + AT_ONCE])
         self._channels.add(channel)

@@ -1,4 +1,4 @@
-"""A channel between two processes of a namespace, over a socket that only the two of them have.
+"""A channel between two processes of a namespace: over a socket that only the two of them have, or over TLS (node_port.py).
 
 Rules:
 1. Frames are read in the order in which they were written. When a process gets a reply, it has all that the other process
@@ -7,7 +7,9 @@ Rules:
    raised at the caller.
 3. When the channel ends, every call that waits for a reply raises ChannelClosed, whether the other process has ended or not.
 4. If anything goes wrong while a frame is read, the channel ends: what the frame would have done is unknown. Between two
-   broker processes another channel is made (peer_watch.py). Without the channel to the controller a broker process ends.
+   broker processes another channel is made (peer_watch.py). Without the channel to the controller a broker process ends,
+   unless the controller can be on another machine. Then the same channel is connected again.
+5. On the wire a frame has at most LARGEST_PART bytes. A larger one is sent in parts, one behind the other.
 """
 
 from __future__ import annotations
@@ -40,9 +42,23 @@ _log = logging.getLogger(__name__)
 _frames = msgspec.msgpack.Decoder(Frame)
 
 
+LARGEST_PART = 8 * 1024 * 1024
+CONTINUES = 1 << 31
+"""In the length of a part: the rest of the frame follows in the next part."""
+LARGEST_FRAME = 1 << 30
+"""Of a frame in parts; messages are smaller by far."""
+
+
 def encode_frame(frame: Frame) -> bytes:
     body = msgspec.msgpack.encode(frame)
-    return len(body).to_bytes(4, "big") + body
+    if len(body) <= LARGEST_PART:
+        return len(body).to_bytes(4, "big") + body
+    parts = []
+    for start in range(0, len(body), LARGEST_PART):
+        part = body[start : start + LARGEST_PART]
+        continues = CONTINUES if start + LARGEST_PART < len(body) else 0
+        parts += [(len(part) | continues).to_bytes(4, "big"), part]
+    return b"".join(parts)
 
 
 def decode_frame(body: bytes) -> Frame:
@@ -54,10 +70,11 @@ def decode_frame(body: bytes) -> Frame:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Both ends are Busbar processes, so the sender bounds the size of frames."""
+    """Cuts a stream of bytes into frames, and puts those in parts together."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._parts = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that are complete now. Raises WireError; the stream is of no use after it."""
@@ -66,11 +83,23 @@ class FrameReader:
         frames = []
         start = 0
         while len(buffer) - start >= 4:
-            end = start + 4 + int.from_bytes(buffer[start : start + 4], "big")
+            size = int.from_bytes(buffer[start : start + 4], "big")
+            continues, size = size & CONTINUES, size & ~CONTINUES
+            if size > LARGEST_PART:
+                raise WireError(f"a frame has {size} bytes, more than {LARGEST_PART}")
+            end = start + 4 + size
             if len(buffer) < end:
                 break
-            frames.append(decode_frame(bytes(memoryview(buffer)[start + 4 : end])))
+            body = bytes(memoryview(buffer)[start + 4 : end])
             start = end
+            if continues or self._parts:
+                self._parts += body
+                if len(self._parts) > LARGEST_FRAME:
+                    raise WireError(f"a frame in parts has more than {LARGEST_FRAME} bytes")
+                if continues:
+                    continue
+                body, self._parts = bytes(self._parts), bytearray()
+            frames.append(decode_frame(body))
         del buffer[:start]
         return frames
 
@@ -119,6 +148,10 @@ class Channel(asyncio.Protocol, ABC):
         self.write(Call(self._last_call, target, method, arguments))
         return reply
 
+    @property
+    def is_connected(self) -> bool:
+        return self._transport is not None and not self.is_lost and not self.is_aborted
+
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
@@ -133,6 +166,8 @@ class Channel(asyncio.Protocol, ABC):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from asyncio's
+        if self.is_lost:  # it is connected again
+            self._frames, self.is_lost, self.is_aborted = FrameReader(), False, False
         if self.is_aborted:
             self._transport.abort()
 
@@ -175,9 +210,13 @@ class Channel(asyncio.Protocol, ABC):
             task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, call: Call, work: Coroutine[None, None, object]) -> None:
+        asked_over = self._transport
+        reply: CallReply | CallError
         try:
             value = await work
         except Exception as error:
-            self.write(CallError(call.number, encode_error(error)))
+            reply = CallError(call.number, encode_error(error))
         else:
-            self.write(CallReply(call.number, msgspec.Raw(msgspec.msgpack.encode(value))))
+            reply = CallReply(call.number, msgspec.Raw(msgspec.msgpack.encode(value)))
+        if self._transport is asked_over:
+            self.write(reply)

@@ -9,13 +9,16 @@ Rules:
 2. When a broker has ended, each of its stores goes to the living broker with the fewest stores. If several have equally
    few, the highest hash of store and broker decides (rendezvous hashing).
 3. If no broker lives, the stores stay assigned as they are. Each waits for its own broker.
-4. A store whose owner lives stays there.
+4. A store whose owner lives stays there, unless a move makes load more even, or an operator has pinned it to another living
+   broker. Of brokers that take part, none has two stores more than another, as far as pins allow. So none has more than
+   the number of stores divided by that of brokers, rounded up. Moves are made one at a time, and no more than needed.
+   A store goes home if it can (rule 1), else the highest hash decides.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import blake2b
 
 
@@ -29,6 +32,8 @@ class StoreClaims:
     def __init__(self, brokers: Sequence[str]) -> None:
         self.owners: dict[str, str] = {}
         """By store, the broker that owns it, or that claims it now."""
+        self.pins: dict[str, str] = {}
+        """By store, the broker to which an operator has moved it."""
         self._brokers = list(brokers)
         self._living: set[str] = set()
 
@@ -56,6 +61,32 @@ class StoreClaims:
             for store in self.stores_of(broker):
                 self.owners[store] = moved[store] = self._least_loaded(store)
         return moved
+
+    def move(self, store: str, broker: str) -> None:
+        """Note that the owner of a store has released it for another broker."""
+        self.owners[store] = broker
+
+    def next_move(self, members: Collection[str]) -> tuple[str, str] | None:
+        """The next store to hand over, and the broker that gets it (rule 4). `members` are the brokers that take part."""
+        for store, pinned in self.pins.items():
+            if pinned in members and self.owners[store] in members and self.owners[store] != pinned:
+                return store, pinned
+        loads = _loads(self.owners.values(), members)
+        if not loads:
+            return None
+        free = [store for store, owner in self.owners.items() if owner in loads and store not in self.pins]
+        most = max([loads[self.owners[store]] for store in free], default=0)
+        fewest = min(loads.values())
+        if most - fewest < 2:
+            return None
+        pairs = [
+            (store, broker)
+            for store in free
+            if loads[self.owners[store]] == most
+            for broker in loads
+            if loads[broker] == fewest
+        ]
+        return max(pairs, key=lambda pair: (home_of(pair[0], self._brokers) == pair[1], _weight(*pair), pair))
 
     def stores_of(self, broker: str) -> list[str]:
         return [store for store, owner in self.owners.items() if owner == broker]

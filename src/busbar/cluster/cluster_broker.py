@@ -59,7 +59,9 @@ class ClusterBroker(EffectDispatcher):
         self._namespace = ""
         self._undecided: set[str] = set()
         """Keys of the entities in the last change. It may be under way elsewhere (rule 6)."""
-        self._peer_watch = PeerWatch(lambda broker: self._tell("introduce", broker))
+        self.introduce_peer: Callable[[str], None] = lambda broker: self._tell("introduce", broker)
+        """Makes a channel to another broker process."""
+        self._peer_watch = PeerWatch(lambda broker: self.introduce_peer(broker))
 
     # ---- the other processes ----
 
@@ -73,11 +75,24 @@ class ClusterBroker(EffectDispatcher):
         """`stores` are all stores of the namespace, here and elsewhere, and `others` all other broker processes."""
         self._namespace = namespace
         self._controller = controller
-        self._stores = {store.name: store for store in stores}
+        self._stores.update({store.name: store for store in stores})  # channels have the same mapping
         for store in self._stores.values():
             store.serves = self.served.__contains__
+            store.is_connected = lambda origin: origin == BROKER_ORIGIN or origin in self._sinks
+            store.on_left = self._attach_stores
         for broker in sorted(others):
+            self.expect_peer(broker)
+
+    def expect_peer(self, broker: str) -> None:
+        """Get a channel to another broker process, if there is none."""
+        if broker not in self._peers:
             self._peer_watch.is_missing(broker)
+
+    def drop_peer(self, broker: str) -> None:
+        """End the channel to another broker process; another one is made when that is possible."""
+        channel = self._peers.get(broker)
+        if channel is not None:
+            channel.abort()
 
     def add_peer(self, broker: str) -> PeerClient:
         """The channel to the stores of another broker process that is there. It is not connected yet."""
@@ -102,6 +117,11 @@ class ClusterBroker(EffectDispatcher):
             return NOT_LOADED
         return "" if any(store.is_available for store in self._stores.values()) else NO_STORE
 
+    @property
+    def peers(self) -> Sequence[str]:
+        """The names of the other broker processes that can be reached."""
+        return sorted(name for name, channel in self._peers.items() if channel.is_connected)
+
     def route_to(self, store: str) -> StoreRoute | None:
         return self._stores.get(store)
 
@@ -109,7 +129,7 @@ class ClusterBroker(EffectDispatcher):
         """Note that another broker process owns a store from now on."""
         route = self._stores.get(store)
         if route is not None:
-            route.broker = broker
+            route.owner_changed(broker)
             self._attach_stores()
 
     def _attach_stores(self) -> None:
@@ -162,6 +182,17 @@ class ClusterBroker(EffectDispatcher):
         self.replica.load(version, entities)
         for view in entities:
             self._assign(view)
+
+    def reload_entities(self, version: int, entities: Sequence[EntityView]) -> None:
+        """Take over all entities from another controller. What is different is a change, of which watchers are notified."""
+        there = {key_of(view.path): view for view in entities}
+        changes: list[EntityChange] = [
+            (view.path, None) for view in self.replica.entries() if key_of(view.path) not in there
+        ]
+        changes += [(view.path, view) for view in entities if self.replica.get(view.path) != view]
+        self.replica.version = version - 1
+        self.entities_changed(version, changes)
+        self._undecided = set()
 
     def entities_changed(self, version: int, entities: Sequence[EntityChange]) -> None:
         """Entities are created, updated or deleted. All brokers have the changes before this one. Raises ReplicaFault."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from busbar.broker.dispatcher import BROKER_ORIGIN
-from busbar.broker.host_api import StoreHost
+from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.inspection import OWN_REQUESTS, FragmentCounts, FragmentInquiry
+from busbar.broker.refusals import STORE_UNAVAILABLE, busy
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.change import EntityChange, StoreChange
 from busbar.catalogue.replica import ReplicaFault
@@ -25,7 +26,9 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.peer_server import PeerServer, state_of
+from busbar.model.commands import Command
 from busbar.model.effects import Effect, Inspected
+from busbar.model.errors import ServerBusy
 from busbar.store.contract import StoreError
 
 _log = logging.getLogger(__name__)
@@ -45,6 +48,10 @@ class NodeHandler(protocol.NodeApi, Protocol):
 
     def store_opened(self, store: str) -> None:
         """A store of this process is open, perhaps again."""
+
+    async def hand_over(self, host: LocalStoreHost) -> list[Command]:
+        """Release a store of this process for another one. Returns commands of the controller that were not applied. Raises
+        ServerBusy if the store stays."""
 
 
 class ControllerConnection(Channel):
@@ -78,11 +85,15 @@ class ControllerConnection(Channel):
             return protocol.NODES, self._member
         if target == protocol.ALL_STORES:
             return protocol.STORES, self
-        return protocol.STORE, OwnedStore(self._host(target), self._closed)
+        return protocol.STORE, OwnedStore(self._host(target), self._closed, self._hand_over)
 
     # ---- all stores ----
 
     def assign_store(self, store: str) -> None:
+        if store in self.hosts:  # by an earlier controller
+            self.write(state_of(self.hosts[store]))
+            return
+
         def emit(effects: list[Effect]) -> None:
             if self._member is not None:
                 others = [effect for effect in effects if effect.origin != BROKER_ORIGIN]
@@ -104,7 +115,7 @@ class ControllerConnection(Channel):
             self.write(state)
             for peer in self.peers:
                 peer.write(state)
-            if host.is_open and self._member is not None:
+            if host.is_open and host.state is not StoreState.MOVING and self._member is not None:
                 self._member.store_opened(store)
 
         async def admit(_: StoreHost, anew: bool) -> None:
@@ -159,6 +170,16 @@ class ControllerConnection(Channel):
             _log.error("this broker process has missed something, and ends: %s", fault)
             self.abort()
 
+    async def _hand_over(self, host: LocalStoreHost) -> list[Command]:
+        if self._member is None:
+            raise ServerBusy(f"The store '{host.name}' cannot be handed over before there are gateways.")
+        commands = await self._member.hand_over(host)
+        self._closed(host)
+        own = [command for command in commands if command.request >= OWN_REQUESTS]
+        self._inquiry.answered([busy(one.origin, one.request, STORE_UNAVAILABLE) for one in own])
+        await host.close()  # the next owner can open it when this one has closed it
+        return [command for command in commands if command.request < OWN_REQUESTS]
+
     def _closed(self, host: LocalStoreHost) -> None:
         self.hosts.pop(host.name, None)
 
@@ -172,9 +193,15 @@ class ControllerConnection(Channel):
 class OwnedStore:
     """A protocol.HostedStore. The host answers every method that is not defined here."""
 
-    def __init__(self, host: LocalStoreHost, closed: Callable[[LocalStoreHost], None]) -> None:
+    def __init__(
+        self,
+        host: LocalStoreHost,
+        closed: Callable[[LocalStoreHost], None],
+        hand_over: Callable[[LocalStoreHost], Coroutine[Any, Any, list[Command]]],
+    ) -> None:
         self._host = host
         self._closed = closed
+        self._hand_over = hand_over
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)
@@ -192,6 +219,9 @@ class OwnedStore:
         if reset:
             self._host.reset()
         self._host.start_reopening()
+
+    async def hand_over(self) -> list[Command]:
+        return await self._hand_over(self._host)
 
     async def close(self) -> None:
         await self._host.close()

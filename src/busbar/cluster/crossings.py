@@ -13,9 +13,11 @@ import msgspec
 
 from busbar.catalogue.change import EntityChange, StoreChange
 from busbar.catalogue.definition import decode_definition, encode_definition
+from busbar.cluster.codec import commands_codec
 from busbar.cluster.failures import Failure, decode_error, encode_error
 from busbar.cluster.settings_codec import SettingsReader, encode_settings
 from busbar.model.api import EntityView, NamedRule, RuleChange
+from busbar.model.commands import Command
 from busbar.model.entities import Description, RuleDescription
 from busbar.model.settings import FragmentSettings
 
@@ -104,6 +106,14 @@ def _decode_errors(failures: dict[str, Failure]) -> dict[str, Exception]:
     return {name: decode_error(failure) for name, failure in failures.items()}
 
 
+def _encode_commands(commands: list[Command] | None) -> bytes | None:
+    return None if commands is None else commands_codec.encode(commands)
+
+
+def _decode_commands(encoded: bytes | None) -> list[Command] | None:
+    return None if encoded is None else commands_codec.decode(encoded)
+
+
 def _as_it_is(value: Any) -> Any:
     return value
 
@@ -118,6 +128,8 @@ _CROSSINGS: dict[Any, Crossing] = {
     Mapping[str, StoreChange]: (dict[str, _StoreChange], _encode_stores, _decode_stores),
     Sequence[EntityChange]: (list[tuple[str, bytes | None]], _encode_changes, _decode_changes),
     dict[str, Exception]: (dict[str, Failure], _encode_errors, _decode_errors),
+    list[Command]: (bytes, commands_codec.encode, commands_codec.decode),
+    list[Command] | None: (bytes | None, _encode_commands, _decode_commands),
 }
 
 

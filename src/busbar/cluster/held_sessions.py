@@ -76,6 +76,15 @@ class HeldSessions:
             self._drop(key)
         self._locked.pop(fragment, None)
 
+    def resume_later(self, command: ResumeSession) -> None:
+        """Note a session that is held, with its message locks, as its last owner has given it back."""
+        key = (command.origin, command.consumer)
+        self._hold(key, command.fragment, command.session)
+        if command.numbers:
+            locked = self._locked.setdefault(command.fragment, {})
+            for number, nonce in zip(command.numbers, command.nonces, strict=True):
+                locked[number] = (key, nonce)
+
     def forget_requests(self) -> None:
         """Note that requests without an answer will have none."""
         self._asked, self._receiving = {}, {}

@@ -23,6 +23,10 @@ class NodeSettings(msgspec.Struct, array_like=True):
     gateway: str = ""
     """The name of the gateway. No other has had it, also none of an earlier process of this broker."""
     namespace: str = "busbar"
+    addresses: dict[str, str] = {}
+    """By broker of another node, where its stores can be reached. Empty if all brokers are of one machine."""
+    has_nodes: bool = False
+    """Whether owners of stores can be frozen or cut off while others claim their stores."""
 
 
 SHARED = (

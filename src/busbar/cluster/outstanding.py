@@ -104,6 +104,10 @@ class OutstandingRequests:
         """Commands that resume the sessions which consumers hold."""
         return self._sessions.resumptions()
 
+    def resume_later(self, command: ResumeSession) -> None:
+        """Note a session that a consumer holds, as its last owner has given it back."""
+        self._sessions.resume_later(command)
+
     def _settles(self, command: Command) -> None:
         if isinstance(command, Settle):
             self._sessions.settled(command.fragment, command.numbers)

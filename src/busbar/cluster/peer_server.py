@@ -10,14 +10,16 @@ Rules:
    their locks end.
 4. Nothing is kept of a connection that has ended. Only a command that has an answer, or that a fragment remembers, makes an
    origin.
-5. A client of another process can outlive this one. So the sessions that it accepts here have the name of the holder, and
+5. When a store goes to a third process, the other process leaves it: it sends no more commands. Then it gets back what
+   fragments had of its clients, and all commands that were not applied, in their order.
+6. A client of another process can outlive this one. So the sessions that it accepts here have the name of the holder, and
    their locks are durable (fragment/session_holds.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol
 
 import msgspec
@@ -30,9 +32,9 @@ from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.held_sessions import HeldSessions
 from busbar.model.api import Commands, EffectSink
-from busbar.model.commands import AcceptSession, Leave, Probe, Settle, Transact
+from busbar.model.commands import AcceptSession, Command, Leave, Probe, Settle, Transact
 from busbar.model.effects import Delivered, Effect
-from busbar.model.hold_commands import ResumeSession
+from busbar.model.hold_commands import ResumeSession, holder_name
 
 
 def state_of(host: StoreHost) -> protocol.StoreStatus:
@@ -47,11 +49,6 @@ class ServedStore(StoreHost, Protocol):
     def release_holds(self, gateway: str) -> None: ...
 
 
-def holder_name(gateway: str, origin: int, consumer: int) -> str:
-    """The name of a consumer at a gateway, by which it resumes its session."""
-    return f"{gateway} {origin} {consumer}"
-
-
 class PeerServer(Channel):
     """A protocol.PeerApi."""
 
@@ -62,21 +59,25 @@ class PeerServer(Channel):
         ended: Callable[[PeerServer], None],
         gateway: str = "",
         resumed: Callable[[PeerServer, str], None] = lambda peer, store: None,
+        hand_over_ended: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         """`gateway` is the name of the gateway of the other process. `resumed` is called when its clients rely on nothing
-        from earlier channels in a store."""
+        from earlier channels in a store. `hand_over_ended` waits for the hand-over of a store that is under way."""
         super().__init__()
         self._exchange = exchange
         self._hosts = hosts
         self._ended = ended
         self._origins: dict[int, dict[str, int]] = {}
         """By theirs, by store: ours."""
-        self._gateway = gateway
+        self.gateway = gateway
         self._resumed = resumed
         self._sessions = HeldSessions()
         self._settled: set[str] = set()
         """Stores in which no client relies on this channel any more."""
         self._is_settled = False
+        self._given_back: dict[str, Commands] = {}
+        """Of stores that this process has handed over, until the other process leaves them."""
+        self._hand_over_ended = hand_over_ended
         self.stranded: dict[int, str] = {}
         """Of our origins, those whose clients may rely on sessions after the end of the channel, with the store."""
 
@@ -89,11 +90,14 @@ class PeerServer(Channel):
         if not isinstance(frame, protocol.CommandsFrame):
             raise WireError(f"A broker process got {type(frame).__name__} of another one.")
         commands = commands_codec.decode(frame.commands)
+        if frame.store in self._given_back:
+            self._given_back[frame.store] += commands
+            return
         taken: Commands = []
         for command in commands:
             if command.origin != BROKER_ORIGIN:
-                if self._gateway and isinstance(command, AcceptSession | ResumeSession):
-                    command.holder = holder_name(self._gateway, command.origin, command.consumer)
+                if self.gateway and isinstance(command, AcceptSession | ResumeSession):
+                    command.holder = holder_name(self.gateway, command.origin, command.consumer)
                 if command.request > 0 or isinstance(command, REGISTERING):
                     command.origin = self._ours(command.origin, frame.store)
                 else:
@@ -102,9 +106,7 @@ class PeerServer(Channel):
                         continue  # there is no consumer here that could leave
                 if isinstance(command, AcceptSession | ResumeSession | Leave):
                     self._sessions.said(command)
-                if isinstance(command, Probe | Transact):
-                    for part in command.parts:
-                        part.origin = command.origin  # identifies the holder of a message session
+                _set_origin_of_parts(command)
             taken.append(command)
         self._exchange.submit(taken)
 
@@ -113,6 +115,29 @@ class PeerServer(Channel):
 
     def sessions_resumed(self, store: str) -> None:
         self._resumed(self, store)
+
+    async def leave_store(self, store: str) -> Commands | None:
+        if self._hand_over_ended is not None:
+            await self._hand_over_ended(store)
+        return self._given_back.pop(store, None)
+
+    def give_back(self, store: str, commands: Commands) -> Commands:
+        """Keep what the clients of the other process get back of a store, until it leaves the store. Returns the commands
+        of other clients."""
+        theirs = {here.pop(store): there for there, here in self._origins.items() if store in here}
+        mine = [command for command in commands if command.origin in theirs]
+        others = [command for command in commands if command.origin not in theirs]
+        for command in mine:
+            command.origin = theirs[command.origin]
+            _set_origin_of_parts(command)
+        self._given_back[store] = (
+            self._given_back.get(store, []) + mine
+        )  # it may have yet to leave us once more
+        for ours in [*theirs, *[ours for ours, where in self.stranded.items() if where == store]]:
+            self._sessions.gone(ours)
+            self.stranded.pop(ours, None)
+            self._exchange.forget(ours)
+        return others
 
     def origin_closed(self, origin: int) -> None:
         for ours in self._origins.pop(origin, {}).values():
@@ -171,6 +196,13 @@ class PeerServer(Channel):
         return sink
 
 
+def _set_origin_of_parts(command: Command) -> None:
+    """Give the parts of a transaction its origin, which identifies the holder of a message session."""
+    if isinstance(command, Probe | Transact):
+        for part in command.parts:
+            part.origin = command.origin
+
+
 class PeerServers:
     """The channels over which other broker processes use the stores of this one, by broker process."""
 
@@ -178,6 +210,8 @@ class PeerServers:
         self._dispatcher = dispatcher
         self._served: dict[str, list[PeerServer]] = {}
         """Those that are there, and those that have ended and left holders of sessions behind."""
+        self._handing_over: dict[str, asyncio.Event] = {}
+        """Stores that this process hands over now."""
 
     def serve(
         self,
@@ -201,14 +235,39 @@ class PeerServers:
                 if host.name == store:
                     host.release_holds(gateway)
 
-        served = PeerServer(self._dispatcher, hosts, ended, gateway, resumed)
+        served = PeerServer(self._dispatcher, hosts, ended, gateway, resumed, self._hand_over_ended)
         self._served.setdefault(broker, []).append(served)
         return served
 
-    def settle(self, broker: str) -> None:
-        """End all channels to a broker process that has ended."""
-        for peer in self._served.pop(broker, []):
+    def settle(self, broker: str, gateway: str) -> None:
+        """End all channels to a broker process that has ended, with the gateway of that name."""
+        for peer in [peer for peer in self._served.get(broker, ()) if peer.gateway == gateway]:
             peer.settle()
+            if peer in self._served[broker]:
+                self._served[broker].remove(peer)
+
+    # ---- rule 5 ----
+
+    def begin_hand_over(self, store: str) -> None:
+        self._handing_over[store] = asyncio.Event()
+
+    def give_back(self, store: str, commands: Commands) -> Commands:
+        """Keep for every other process what it gets back of a store. Returns the commands of clients of this process."""
+        served = {*self._dispatcher.served}
+        for broker, peers in [*self._served.items()]:
+            for peer in [*peers]:
+                commands = peer.give_back(store, commands)
+                self._forget(broker, peer)
+        return [command for command in commands if command.origin not in served]
+
+    def end_hand_over(self, store: str) -> None:
+        """Let other processes leave the store, if it was handed over, or go on with it."""
+        self._handing_over.pop(store).set()
+
+    async def _hand_over_ended(self, store: str) -> None:
+        under_way = self._handing_over.get(store)
+        if under_way is not None:
+            await under_way.wait()
 
     def _forget(self, broker: str, peer: PeerServer) -> None:
         if peer.is_lost and not peer.stranded and peer in self._served.get(broker, ()):

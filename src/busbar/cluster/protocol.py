@@ -19,6 +19,8 @@ from busbar.cluster.failures import Failure
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.shared_quota import QuotaCounter
 from busbar.model.api import CatalogueApi, EntityView, StoreApi, TransferReport
+from busbar.model.commands import Command
+from busbar.model.node_views import NodeView
 
 NODE = ""
 """The target of calls for a process as a whole. Other targets are stores, by their names."""
@@ -35,6 +37,10 @@ class HostedStore(StoreHost, Protocol):
     def set_gateways(self, gateways: Sequence[str]) -> None:
         """Note which gateways live. Session locks of fragments that are loaded are those of their clients; all others have
         ended."""
+
+    async def hand_over(self) -> list[Command]:
+        """Release the store, so that another broker process can claim it. Returns the commands of the controller that were
+        not applied. Raises ServerBusy if the store stays."""
 
     async def last_uses(self, fragments: Sequence[int]) -> Sequence[int]:
         """When each of these fragments was last used."""
@@ -62,6 +68,9 @@ class NodeApi(Protocol):
     def load_entities(self, version: int, entities: Sequence[EntityView]) -> None:
         """Entities and rules of the namespace, sent to a broker when it joins, with the number of the last change."""
 
+    def reload_entities(self, version: int, entities: Sequence[EntityView]) -> None:
+        """All entities and rules of the namespace, sent to a broker that had earlier ones from another controller."""
+
     async def ping(self) -> None:
         """Completes at once; the completion is the reply to the controller."""
 
@@ -69,6 +78,12 @@ class NodeApi(Protocol):
 
     async def connect_peers(self, brokers: Sequence[str]) -> None:
         """Wait until these other broker processes can be reached."""
+
+    def broker_joined(self, broker: str, address: str) -> None:
+        """Note that another broker process of another node is there, and where its stores can be reached."""
+
+    def broker_lost(self, broker: str) -> None:
+        """End the channels to a broker process that is silent: its stores are claimed by others."""
 
     def broker_ended(self, broker: str, gateway: str) -> None:
         """Note that another broker process has ended, and its gateway and the connections of its clients with it."""
@@ -79,6 +94,9 @@ class NodeApi(Protocol):
     async def transfers(self) -> TransferReport:
         """What is moved out of fragments of this process, and what is held."""
 
+    async def view(self) -> NodeView:
+        """What operators see of this process."""
+
     async def close_gateway(self) -> None: ...
 
 
@@ -87,6 +105,9 @@ class ControllerApi(CatalogueApi, StoreApi, QuotaCounter, Protocol):
 
     async def changes_decided(self) -> None:
         """Wait for the change that is under way, if there is one: until all brokers have it, or it is taken back."""
+
+    def leaving(self) -> None:
+        """Note that this broker process ends: its stores are closed, and its clients have left."""
 
     def introduce(self, broker: str) -> None:
         """Make a channel to the stores of that broker process, if the process is there: there is none."""
@@ -106,6 +127,10 @@ class PeerApi(Protocol):
 
     def origin_closed(self, origin: int) -> None:
         """A connection of the gateway has ended."""
+
+    async def leave_store(self, store: str) -> list[Command] | None:
+        """Note that no more commands for a store come, which goes to another broker process. Returns those by which the
+        gateway's clients go on there, when the gateway has got every effect of this process. None: the store stays."""
 
 
 # Commands and effects have frames of their own. What has a callback, or is answered from a replica, stays in its process.

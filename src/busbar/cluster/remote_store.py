@@ -8,7 +8,9 @@ Rules:
    the store; if not, another channel is made.
 3. When the store is open again, the sessions that consumers hold are resumed first. Then the owner gets the report that all
    others of this gateway are left, and consumers' credit is asked for again.
-4. A channel that ended proves nothing. The holder of a session keeps it until the owner reports its loss, or its time is
+4. If the store goes to another process by plan, commands wait from the first report of that on (move_queue.py). The last
+   owner gives back what it has of the clients here, and commands that it did not apply. The next owner gets them first.
+5. A channel that ended proves nothing. The holder of a session keeps it until the owner reports its loss, or its time is
    over. Locks of messages without a session are memory of the process that ended: their holders find that they are lost.
 """
 
@@ -20,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from busbar.broker.dispatcher import BROKER_ORIGIN
 from busbar.broker.host_api import StoreState
 from busbar.broker.offline_buffer import OfflineBuffer
 from busbar.broker.refusals import STORE_FAILED, STORE_UNAVAILABLE
@@ -27,13 +30,16 @@ from busbar.cluster import protocol
 from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
-from busbar.cluster.outstanding import OutstandingRequests
-from busbar.model.commands import Command, Leave, Tick
+from busbar.cluster.move_queue import MoveQueue
+from busbar.cluster.outstanding import Asked, OutstandingRequests
+from busbar.model.commands import Command, Leave, Settle, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import ServerBusy
+from busbar.model.hold_commands import ResumeSession
 from busbar.store.location import StoreLoss
 
 ENDED = "its broker process ended"
+MOVES = "it goes to another broker process"
 OUT_OF_REACH = "its broker process ended, or the channel to it"
 
 
@@ -64,6 +70,9 @@ class RemoteStore:
         self._channel: Channel | None = None
         self._standing = OutstandingRequests()
         self._parking = OfflineBuffer()
+        self._queue = MoveQueue(loop, self._late)
+        self.is_connected: Callable[[int], bool] = lambda origin: True
+        """Whether the connection of an origin is there."""
 
     # ---- the other process ----
 
@@ -91,7 +100,7 @@ class RemoteStore:
         self.detached = True
         self._enter(StoreState.UNAVAILABLE, reason)
         asked, drained, demands = self._standing.fail_all()
-        answers: list[Effect] = [self._busy(*one, STORE_FAILED, certain=False) for one in asked]
+        answers: list[Effect] = [self._unknown(one) for one in asked]
         answers += drained
         for fragment, waiting in demands.items():
             self._parking.reset(fragment, waiting)
@@ -104,9 +113,10 @@ class RemoteStore:
         self._enter(StoreState(frame.state), frame.reason)
         if self.detached and self.state is StoreState.OPEN:
             self.detached = False
+            waiting = self._queue.end()
             self.submit(self._standing.resumptions())
             self._all_resumed()
-            self.submit(self._parking.replay())
+            self.submit(self._of_connected([*self._parking.replay(), *waiting]))
         if self.state is StoreState.OPEN and self.on_open is not None:
             self.on_open()
 
@@ -118,6 +128,59 @@ class RemoteStore:
             self._standing.answered(effect)
         self._emit(effects)
 
+    # ---- another owner, by plan (rule 4) ----
+
+    def handed_over(self, commands: list[Command]) -> None:
+        """Take back what the last owner gives back: it has answered everything else. The next owner gets it first."""
+        self._channel = None
+        self.detached = True
+        given_back: set[Asked] = {(command.origin, command.request) for command in commands}
+        asked, _, _ = self._standing.fail_all()
+        missing = [one for one in asked if one not in given_back]
+        self._emit([self._unknown(one) for one in missing])
+        self._standing = OutstandingRequests()
+        connected = self._of_connected(commands)
+        for command in connected:
+            if isinstance(command, ResumeSession):
+                self._standing.resume_later(command)
+        self._queue.add_first([one for one in connected if not isinstance(one, ResumeSession)])
+        if self._queue.is_late:
+            self._late()
+
+    def kept(self) -> None:
+        """Go on: the store stays with its owner."""
+        self.submit(self._of_connected(self._queue.end()))
+
+    def _late(self) -> None:
+        """Refuse what has waited for long enough. While the last owner may have something for clients here, what has no
+        answer waits on."""
+        waiting = self._queue.take()
+        if self.detached:
+            self._queue.end()
+            self._enter(StoreState.UNAVAILABLE, self.reason or MOVES)
+            self._emit(self._answers_while_unavailable(self._of_connected(waiting)))
+        else:
+            self._queue.add([command for command in waiting if command.request == 0])
+            self._emit(self._refusals(waiting))
+
+    def _refusals(self, commands: list[Command]) -> list[Effect]:
+        return [
+            self._busy(command.origin, command.request, self._unavailable_text, certain=True)
+            for command in commands
+            if command.request > 0
+        ]
+
+    def _of_connected(self, commands: list[Command]) -> list[Command]:
+        """Commands without those of connections that have ended, except for those that return messages."""
+        left: list[Command] = []
+        for command in commands:
+            if not self.is_connected(command.origin):
+                if not isinstance(command, Settle) or command.request > 0:
+                    continue
+                command.origin = BROKER_ORIGIN
+            left.append(command)
+        return left
+
     def _enter(self, state: StoreState, reason: str) -> None:
         if state is not self.state:
             self.since = self.clock()
@@ -127,6 +190,11 @@ class RemoteStore:
 
     def submit(self, commands: Iterable[Command]) -> None:
         commands = list(commands)
+        if self._queue.is_waiting:
+            self._queue.add(commands)
+            if self._queue.is_late:
+                self._loop.call_soon(self._late)
+            return
         if self._channel is None or self.detached:
             self._loop.call_soon(self._emit, self._answers_while_unavailable(commands))
             return
@@ -166,6 +234,9 @@ class RemoteStore:
     def _unavailable_text(self) -> str:
         return f"{STORE_UNAVAILABLE} ({self.name} is unavailable.)"
 
+    def _unknown(self, asked: Asked) -> Refused:
+        return self._busy(*asked, STORE_FAILED, certain=False)
+
     def _busy(self, origin: int, request: int, text: str, *, certain: bool) -> Refused:
         return Refused(origin, request, ServerBusy.condition, text, certain)
 
@@ -203,10 +274,6 @@ class PeerClient(Channel):
         if status is not None:
             store.status_changed(status)
 
-    @property
-    def is_connected(self) -> bool:
-        return self._transport is not None and not self.is_lost and not self.is_aborted
-
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
         store = self._stores.get(frame.store)
         if store is None:
@@ -215,6 +282,10 @@ class PeerClient(Channel):
             store.effects_received(effects_codec.decode(frame.effects))
         elif isinstance(frame, protocol.StoreStatus):
             self._statuses[frame.store] = frame
+            if (
+                frame.state == StoreState.MOVING.value
+            ):  # what follows comes from the controller, or with another status
+                del self._statuses[frame.store]
             if store.is_reached_over(self):
                 store.status_changed(frame)
             self._unseen.discard(frame.store)

@@ -6,7 +6,9 @@ Rules, beside those of remote_store.py:
    are taken into service.
 2. Commands of gateways do not come through here. The broker process is asked when a fragment was last used. Uses that were
    not asked for before it ended are lost; so the return of the store counts as a use.
-3. Before fragments are loaded, the broker process gets the names of the gateways that live. Clients of other gateways hold
+3. When the store goes to another broker process by plan, calls wait until that process is its owner. The store counts as
+   open meanwhile, unless it takes too long (move_queue.py).
+4. Before fragments are loaded, the broker process gets the names of the gateways that live. Clients of other gateways hold
    no session any more (fragment/session_holds.py).
 """
 
@@ -18,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from busbar.broker.host_api import Admit, StoreState
+from busbar.broker.host_api import IN_SERVICE, Admit, StoreState
 from busbar.broker.refusals import OFFLINE, STORE_FAILED
 from busbar.catalogue.change import StoreChange
 from busbar.cluster import protocol
@@ -62,6 +64,11 @@ class RemoteStoreHost(RemoteStore):
         """When it was last open again, in ms."""
         self.gateways: Callable[[], list[str]] = list
         """The names of the gateways that live."""
+        self._has_owner = asyncio.Event()
+        """Cleared while no broker process has the store, since one hands it over to another (rule 3)."""
+        self._has_owner.set()
+        self._unseen: protocol.StoreStatus | None = None
+        """The last state that was not shown, since the store is handed over."""
 
     # ---- the broker process ----
 
@@ -70,6 +77,34 @@ class RemoteStoreHost(RemoteStore):
         if not self._closed:
             self.connected(channel)
             protocol.STORES.remote(channel, protocol.ALL_STORES).assign_store(self.name)
+            self._has_owner.set()
+
+    async def hand_over(self) -> None:
+        """Have the broker process release the store, so that another one can be made its owner. Raises ServerBusy if the
+        store stays, and ChannelClosed."""
+        if self._channel is None or self.detached or self.state is not StoreState.OPEN:
+            raise ServerBusy(f"The store '{self.name}' is not open, and so cannot be moved. Retry later.")
+        self._queue.begin()
+        self._unseen = None
+        self._has_owner.clear()
+        try:
+            given_back = await self._there.hand_over()
+        except BaseException:
+            self._has_owner.set()
+            self.kept()
+            self._show_unseen()
+            raise
+        self.handed_over(given_back)
+
+    def _show_unseen(self) -> None:
+        unseen, self._unseen = self._unseen, None
+        if unseen is not None and self._channel is not None:
+            self.status_changed(unseen)
+
+    async def until_open(self) -> None:
+        """Wait until the store is open at its next owner, or it is too late for those who wait."""
+        while self._queue.is_waiting and not self._queue.is_late:
+            await asyncio.sleep(0.002)
 
     async def restore(self) -> None:
         """Bring the store back at the broker that owns it now. Returns when the store takes calls."""
@@ -88,6 +123,9 @@ class RemoteStoreHost(RemoteStore):
         super().disconnected(OFFLINE if self._offline else reason)
 
     def status_changed(self, frame: protocol.StoreStatus) -> None:
+        if self._queue.is_waiting and frame.state != StoreState.OPEN.value:
+            self._unseen = frame  # rule 3
+            return
         if self.detached and frame.state == StoreState.OPEN.value:
             self._returned = self.clock()
             self._active.clear()
@@ -109,7 +147,7 @@ class RemoteStoreHost(RemoteStore):
 
     @property
     def is_open(self) -> bool:
-        return self.state is StoreState.OPEN or self.state is StoreState.ROLLING_BACK
+        return self.state in IN_SERVICE
 
     async def mark_unavailable(self, reason: str) -> None:
         if self._channel is None:
@@ -186,6 +224,7 @@ class RemoteStoreHost(RemoteStore):
 
     async def take_offline(self) -> None:
         self._offline = True
+        await self._has_owner.wait()
         if self._channel is None:
             self._enter(StoreState.UNAVAILABLE, OFFLINE)
             return
@@ -223,6 +262,7 @@ class RemoteStoreHost(RemoteStore):
 
     async def _ask(self, method: str, *arguments: object) -> Any:
         """Call a method in the broker process. If that process ends, raises a StoreError or ServerBusy, as in StoreHost."""
+        await self._has_owner.wait()
         try:
             if self._channel is not None:
                 return await getattr(self._there, method)(*arguments)

@@ -7,8 +7,8 @@ Rules:
    handed over. A broker lives as long as its channel: however the controller ends, its brokers end with it. A broker whose
    channel to another one broke asks for another channel.
 3. A broker also holds the lock of the data directory, so that no other namespace is served from it while one is left.
-4. A broker that dies is started again after a short pause, which grows while it dies at once. It serves clients, and
-   claims stores when another broker ends.
+4. A broker that dies is started again after a short pause, which grows while it dies at once. It serves clients. It gets
+   stores when another broker ends, and when it has lived for a while others hand some over to it (store_moves.py).
 5. A broker that does not answer two pings in a row, each within half its patience, is killed, and rule 4 follows. It is
    pinged from its start on; until its first answer it may take longer.
 6. Every broker has a gateway. It gets clients when it has all entities and can reach all others; a client goes to the
@@ -25,11 +25,14 @@ import secrets
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
 
+from busbar.broker.host_api import StoreHost
 from busbar.cluster import protocol
 from busbar.cluster.broker_connection import BrokerConnection
 from busbar.cluster.broker_node import PEER, SERVED
@@ -41,7 +44,9 @@ from busbar.cluster.fd_passing import CLIENT, FdSender
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
 from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.cluster.store_moves import StoreMoves
 from busbar.model.api import TransferReport
+from busbar.model.node_views import NodeView
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
@@ -50,6 +55,8 @@ SETTLED_SECONDS = 10.0
 END_SECONDS = 5.0
 START_SECONDS = 30.0
 """The least time that a broker may take until its first answer: its program has to be loaded."""
+VIEW_SECONDS = 1.0
+"""For which operators wait for a broker that does not answer."""
 INTRODUCED_SECONDS = 0.5
 """A channel that was made within this time may still be on its way."""
 
@@ -266,8 +273,10 @@ class BrokerSupervisor:
         counter: ConnectionCounter,
         patience: float,
         store_timeout: float,
+        settle: float,
         inline_messages: int,
     ) -> None:
+        """`settle` is for how long stores are not moved after a broker has come or gone. All times are in seconds."""
         self._counter = counter
         self._brokers = [
             BrokerProcess(
@@ -287,13 +296,20 @@ class BrokerSupervisor:
         for broker in self._brokers:
             broker.on_start = self._started
             broker.on_exit = self._ended
+        self.takeovers: Counter[str] = Counter()
+        """By store, how often it was claimed because its owner had ended."""
         self._settings: dict[BrokerProcess, NodeSettings] = {}
         self._open: set[BrokerProcess] = set()
         """Those that have a gateway."""
         self._ready: set[BrokerProcess] = set()
         """Those that get clients."""
+        self.moves = StoreMoves(
+            self._claims, lambda: {broker.name for broker in self._ready}, self._hand_over, settle
+        )
         self._introduced: dict[tuple[str, str], float] = {}
         """When a channel was last made from one to another."""
+        self.unchanged: Callable[[StoreHost], AbstractAsyncContextManager[None]] = lambda host: nullcontext()
+        """Inside it no entity changes, since that store goes to another broker."""
 
     async def start(self) -> None:
         await asyncio.gather(*[broker.start() for broker in self._brokers])
@@ -323,13 +339,30 @@ class BrokerSupervisor:
             host = broker.hosts.pop(store)
             self._by_name[name].assign_store(host)
             host.start_restoring()
+            self.takeovers[store] += 1
             _log.warning("%s is claimed by %s, since %s has ended", store, name, broker.name)
-        for other in self._brokers:
-            if other.channel is not None and not other.channel.is_lost:
-                there = protocol.NODES.remote(other.channel)
-                there.broker_ended(broker.name, gateway)
-                if moved:
-                    there.stores_moved(moved)
+        self._tell_all(lambda other: other.broker_ended(broker.name, gateway))
+        if moved:
+            self._tell_all(lambda other: other.stores_moved(moved))
+
+    async def _hand_over(self, store: str, to: str) -> None:
+        """Hand a store over from the broker that has it to another one. Returns when it is open there, or it takes too long.
+        Raises ServerBusy if it stays, and ChannelClosed if the broker that had it has ended."""
+        here, there = self._by_name[self._claims.owners[store]], self._by_name[to]
+        host = here.hosts[store]
+        async with self.unchanged(host):
+            await host.hand_over()
+            self._claims.move(store, to)
+            del here.hosts[store]
+            there.assign_store(host)
+            host.start_restoring()
+            self._tell_all(lambda broker: broker.stores_moved({store: to}))
+            await host.until_open()
+
+    def _tell_all(self, tell: Callable[[protocol.NodeApi], None]) -> None:
+        for broker in self._brokers:
+            if broker.channel is not None and not broker.channel.is_lost:
+                tell(protocol.NODES.remote(broker.channel))
 
     # ---- gateways (rule 6) ----
 
@@ -349,6 +382,7 @@ class BrokerSupervisor:
         await asyncio.gather(*[self._connect_peers(broker) for broker in self._open])
 
     async def close_gateways(self) -> None:
+        await self.moves.stop()
         self._ready.clear()
         self._open.clear()  # no channels are made any more
         await asyncio.gather(*[broker.close_gateway() for broker in self._brokers])
@@ -361,6 +395,18 @@ class BrokerSupervisor:
         found = [report for report in reports if isinstance(report, TransferReport)]
         moved = sum(report.moved for report in found)
         return TransferReport(moved, [view for report in found for view in report.transfers])
+
+    async def nodes(self) -> list[NodeView]:
+        """What all brokers show of themselves. One that does not answer soon has its name alone."""
+        return [*await asyncio.gather(*[self._view(broker) for broker in self._brokers])]
+
+    async def _view(self, broker: BrokerProcess) -> NodeView:
+        if broker not in self._open or broker.channel is None:
+            return NodeView(broker.name, "starting")
+        with contextlib.suppress(ChannelClosed, TimeoutError):
+            async with asyncio.timeout(VIEW_SECONDS):
+                return await protocol.NODES.remote(broker.channel).view()
+        return NodeView(broker.name, "silent")
 
     def accept_delay(self) -> float:
         """0 if one more client can be handed over now, else the seconds to wait."""
@@ -395,6 +441,7 @@ class BrokerSupervisor:
             self._open.add(broker)
             await self._connect_peers(broker)
             self._ready.add(broker)
+            self.moves.members_changed()
         except ChannelClosed:
             pass  # it ended, and is started again
         except Exception:
@@ -409,6 +456,7 @@ class BrokerSupervisor:
     def _lost(self, broker: BrokerProcess, left: list[socket.socket]) -> None:
         self._open.discard(broker)
         self._ready.discard(broker)
+        self.moves.members_changed()
         for client in left:
             self.dispatch(client)
 

@@ -19,10 +19,9 @@ what is kept for no tap any more (Bounds.swept).
 The rules of each part stand at the top of its file: sending, settling, serving, browsing. Further parts are duplicates
 (remembered ids), window (the order of messages and what is in memory), locks, and ledger (counters and changes). If the
 entity requires sessions: sessions, session_waiting (what is in memory), session_accepting, session_serving, session_ending,
-session_holds (locks that are durable).
-If it has taps: taps (what is kept) and tap_reading. Writers that repeat what they send: writers. Topics and subscriptions:
-publishing. Before a topic applies what may be passed on, its host calls `set_topic_usage` and `to_publish`. Afterwards it
-applies `take_copies` to the subscriptions. While the topic `owes_copies`, ticks come before sends.
+session_holds (durable locks). If it has taps: taps (what is kept) and tap_reading. Writers that repeat what they send:
+writers. Topics and subscriptions: publishing. Before a topic applies what may be passed on, its host calls `set_topic_usage`
+and `to_publish`. Afterwards it applies `take_copies` to the subscriptions. While it `owes_copies`, ticks come before sends.
 
 Undo. The failed changes are discarded, with all effects that were to follow them. Locks that ended (Changes.unlocked) are
 held again; of several for one message, the oldest. Locks taken by discarded deliveries are not held. Windows are read again,
@@ -104,7 +103,7 @@ from busbar.model.commands import (
 )
 from busbar.model.effects import DeferredReceived, Delivered, Drained, Effect
 from busbar.model.errors import NotImplementedHere
-from busbar.model.hold_commands import ReleaseHolds, ResumeSession
+from busbar.model.hold_commands import KeepHolds, ReleaseHolds, ResumeSession
 from busbar.model.message import ACTIVE, Draft, Publication, Record
 from busbar.model.settings import FragmentSettings
 
@@ -129,9 +128,9 @@ class Fragment:
     ) -> None:
         """Create a fragment from its rows in the store. `locks` were kept over a clean shutdown, and `segments` hold ids.
         `writers` has their committed batches and when those were, `outbox` its targets. `holds` are session locks whose
-        holders may resume them. `draft_of` reads the keys of a
-        message from its content: without it nothing can be forwarded to a partitioned entity. `sizes_of`
-        measures a content: the whole message, and all of it that is not the body. Without it headers are not limited."""
+        holders may resume them. `draft_of` reads the keys of a message from its content: without it nothing can be forwarded
+        to a partitioned entity. `sizes_of` measures a content: the whole message, and all of it that is not the body.
+        Without it headers are not limited."""
         self.id = id
         self.settings = settings
         self.bounds = bounds if bounds is not None else Bounds()
@@ -325,10 +324,8 @@ class Fragment:
             session_accepting.read_state(state, sessions, command, now)
         elif isinstance(command, SetSessionState):
             session_accepting.write_state(state, sessions, command, now)
-        elif isinstance(command, ResumeSession):
-            session_holds.resume(state, sessions, command)
-        elif isinstance(command, ReleaseHolds):
-            session_holds.release(state, sessions, command)
+        elif isinstance(command, (ResumeSession, ReleaseHolds, KeepHolds)):
+            session_holds.apply(state, sessions, command)
         else:
             self._refuse_unknown(command)
 
@@ -581,15 +578,19 @@ class Fragment:
 
     def demands(self) -> list[Demand]:
         """The credit of every consumer, as the command that gives it."""
-        waiting: list[Demand] = []
-        for c in self._state.consumers.values():
-            waiting.append(Demand(self.id, c.origin, c.consumer, c.sub, c.credit, c.draining, c.delete))
-        return waiting
+        return [
+            Demand(self.id, c.origin, c.consumer, c.sub, c.credit, c.draining, c.delete)
+            for c in self._state.consumers.values()
+        ]
 
     def has_absent_holders(self) -> bool:
         """Whether a session is held by a consumer that has not resumed it since the fragment was loaded."""
         sessions = self._state.sessions
         return sessions is not None and sessions.has_absent()
+
+    def resumptions(self) -> list[ResumeSession]:
+        """Every session that is held, as the command that resumes it at another owner."""
+        return session_holds.resumptions(self._state, self.id)
 
     def awaits(self) -> list[AwaitSession]:
         """Every pending await of a session, as the command that asks for it."""

@@ -10,6 +10,8 @@ Rules
 - ResumeSession names the holder and the message locks that it has. If the holder has the session, the new consumer takes
   the place of the one before. The named messages are locked, all others of the session are available. Otherwise the
   consumer gets SessionLost.
+- Before a fragment goes to another owner, the locks of all its holders are written (KeepHolds), since all of them outlive
+  this one. Their gateways resume them there.
 - Undo: a hold in the store whose session is not held any more is deleted again. One that is missing there is written again.
 """
 
@@ -24,8 +26,9 @@ from busbar.fragment.reads import Read, ReadByNumber
 from busbar.fragment.session_ending import give_up, unplace
 from busbar.fragment.sessions import ABSENT, Key, MessageSession, MessageSessions
 from busbar.fragment.state import State
+from busbar.model.commands import Command
 from busbar.model.effects import SessionLost
-from busbar.model.hold_commands import ReleaseHolds, ResumeSession
+from busbar.model.hold_commands import KeepHolds, ReleaseHolds, ResumeSession, holder_name
 from busbar.model.message import ACTIVE, DEFERRED, Record
 
 
@@ -42,6 +45,15 @@ def write(state: State, session: MessageSession) -> None:
     """Write the lock of a session that was accepted or renewed, if it must be durable."""
     if session.holder:
         state.ledger.set_hold(session.id, session.holder, session.until)
+
+
+def apply(state: State, sessions: MessageSessions, command: Command) -> None:
+    if isinstance(command, ResumeSession):
+        resume(state, sessions, command)
+    elif isinstance(command, ReleaseHolds):
+        release(state, sessions, command)
+    elif isinstance(command, KeepHolds):
+        keep(state, sessions, command)
 
 
 # ---- resuming ----
@@ -109,6 +121,32 @@ def _lock_named(state: State, session: MessageSession, command: ResumeSession) -
 def _lock(state: State, session: MessageSession, record: Record, lane: i64, nonce: i64) -> None:
     state.locks.take([record], lane, nonce, FOREVER, state.room())
     session.numbers.add(record.n)
+
+
+# ---- another owner ----
+
+
+def keep(state: State, sessions: MessageSessions, command: KeepHolds) -> None:
+    for session in sessions.held.values():
+        consumer = session.consumer
+        if consumer is not None and not session.holder:
+            session.holder = holder_name(command.gateway, consumer.origin, consumer.consumer)
+            write(state, session)
+
+
+def resumptions(state: State, fragment: int) -> list[ResumeSession]:
+    """The commands by which the holders of sessions go on with them, and with their message locks, at another owner."""
+    commands: list[ResumeSession] = []
+    if state.sessions is not None:
+        for session in state.sessions.held.values():
+            consumer = session.consumer
+            if consumer is not None and not session.is_absent():
+                numbers = sorted(session.numbers)
+                nonces: list[int] = [state.locks.held[n].nonce for n in numbers]
+                commands.append(
+                    ResumeSession(fragment, consumer.origin, consumer.consumer, session.id, numbers, nonces)
+                )
+    return commands
 
 
 # ---- holders that have left ----

@@ -13,6 +13,7 @@ from typing import Protocol
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.entities import Description, EntityKind, RuleDescription, Tier
+from busbar.model.node_views import NodeView
 from busbar.model.taps import TapChange, TapDescription
 
 Commands = list[Command]
@@ -132,6 +133,13 @@ class StoreView:
     """The broker process that owns it (empty: the controller)."""
     status: str = ""
     """What its operator should know of its place."""
+    epoch: int = 0
+    """How often it was claimed."""
+    commit_p50: int = 0
+    """Of its last commits, in microseconds."""
+    commit_p99: int = 0
+    group: int = 0
+    """Messages that one of them changed, on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +271,10 @@ class CatalogueApi(Protocol):
         """Report that the last links of this gateway to these entities have ended."""
 
 
+ANY_BROKER = "any"
+"""In place of a broker's name: the store may be with any of them."""
+
+
 class StoreApi(Protocol):
     """The stores of a namespace, for operators. Every error is a BusbarError."""
 
@@ -274,12 +286,19 @@ class StoreApi(Protocol):
     async def unavailable_stores(self) -> Sequence[str]:
         """The names of the unavailable stores."""
 
+    async def nodes(self) -> Sequence[NodeView]:
+        """The processes of the namespace."""
+
     async def transfers(self) -> TransferReport:
         """What is moved from entities to others, and what is held. Broker processes that cannot be reached are left out."""
 
     async def change_store(self, name: str, to: str) -> StoreView:
         """Change a store to `offline`, `online`, `reset`, or `forced-reset` (for one that an operator took offline); returns
         its new state. Raises ArgumentError, InvalidOperation."""
+
+    async def move_store(self, name: str, broker: str) -> StoreView:
+        """Have a broker process hand a store over to another one, and leave it there; returns its new state. With ANY_BROKER
+        the store stays, and may be moved again for balance. Raises ArgumentError, InvalidOperation, ServerBusy."""
 
 
 class ProcessApi(Protocol):

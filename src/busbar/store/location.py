@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from busbar.store.contract import Store, StoreError
 
@@ -14,6 +15,16 @@ class StoreMissing(StoreError):
 
 class StoreTakenOffline(Exception):
     """An operator has taken the store offline. This is not a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCounters:
+    """What happened to the connection of a store, since its process began. StoreFigures describes the fields."""
+
+    reclaims: int = 0
+    made: int = 0
+    repeated: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,11 @@ class StoreLocation:
     """Changes when another file, or none, is in the store's place. Called on the store's thread while the store is idle."""
     status: Callable[[], str] = lambda: ""
     """What an operator should know of the place."""
+    counters: Callable[[], StoreCounters] = StoreCounters
+    may_speak: Callable[[], bool] = lambda: True
+    """Whether the owner has shown lately that it works. If it has not, another process may have claimed the store."""
+    silence: Callable[[], float] = lambda: inf
+    """For how many seconds this process has seen nothing of the owner; infinite if the store has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ def test_every_class_has_a_place_on_the_wire() -> None:
             kind for kind in vars(module).values() if isinstance(kind, type) and kind.__mro__[1:2] == (root,)
         }
 
-    inside = {c.StoreCopies}  # from a topic to its subscriptions: in one process, in one commit
+    inside = {c.StoreCopies, h.KeepHolds}  # they stay in one process
     commands = subclasses(c.Command, c) | subclasses(c.Command, h)
     assert commands - inside == set(COMMANDS_TABLE) == {type(one) for one in COMMANDS}
     assert subclasses(e.Effect, e) == set(EFFECTS_TABLE) == {type(effect) for effect in EFFECTS}

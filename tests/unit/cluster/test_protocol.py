@@ -24,6 +24,7 @@ from busbar.model.api import (
     StoreView,
     TransferReport,
 )
+from busbar.model.commands import Command, Inspect, Leave
 from busbar.model.entities import (
     QueueDescription,
     RuleDescription,
@@ -33,6 +34,7 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import ServerBusy
 from busbar.model.limits import Limits
+from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
 from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
@@ -42,6 +44,9 @@ VIEW = EntityView("Orders", QueueDescription(lock_duration=7_000), (3,), 1, 2, (
 RULE = ("blue", RuleDescription(SqlFilter("colour = 'blue'")))
 TAP = TapDescription("tap", owner="me")
 TRANSFERS = TransferReport(7, [])
+NODE_VIEW = NodeView(
+    "broker-0", since=5, channels=["broker-1"], stores=["store-0"], figures=[StoreFigures("store-0", 3)]
+)
 STORE = StoreView("store-0", "sqlite:store-0", "open", 5, fragments=2)
 ROWS = {"entity/orders": b"v1={}", "emptying/7": None}
 SETTINGS = {7: QueueDescription(lock_duration=21_000).fragment_settings()}
@@ -71,12 +76,15 @@ CONTROLLER: list[Case] = [
     ("namespace", (), NamespaceProperties("busbar", Tier.PREMIUM, 1, 2)),
     ("fragments", ("orders",), list[FragmentView]()),
     ("stores", (), [STORE]),
+    ("nodes", (), [NODE_VIEW]),
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
+    ("move_store", ("store-0", "broker-1"), STORE),
     ("in_use", (["orders"],), None),
     ("out_of_use", (["orders"],), None),
     ("changes_decided", (), None),
     ("introduce", ("broker-1",), None),
+    ("leaving", (), None),
     ("admit_store", ("store-0", True), None),
     ("store_fenced", ("store-0",), None),
     ("take_connections", ("orders", 16), 3),
@@ -98,6 +106,7 @@ HOSTED: list[Case] = [
     ("restore", ("gone", True, False), None),
     ("set_gateways", (["broker-0.1"],), None),
     ("last_uses", ([7, 8],), [0, 1_800_000_000_000]),
+    ("hand_over", (), [Inspect(7, 0, 3)]),
 ]
 CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
     (protocol.CONTROLLER, CONTROLLER),
@@ -118,16 +127,28 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
         protocol.NODES,
         [
             ("load_entities", (7, [VIEW]), None),
+            ("reload_entities", (7, [VIEW]), None),
+            ("broker_joined", ("b.0", "127.0.0.1:5701"), None),
+            ("broker_lost", ("b.0",), None),
             ("ping", (), None),
             ("open_gateway", (NODE,), None),
             ("connect_peers", (["broker-1"],), None),
             ("broker_ended", ("broker-1", "broker-1.1"), None),
             ("stores_moved", ({"store-1": "broker-0"},), None),
             ("close_gateway", (), None),
+            ("view", (), NODE_VIEW),
             ("transfers", (), TRANSFERS),
         ],
     ),
-    (protocol.PEER, [("sessions_resumed", ("store-0",), None), ("origin_closed", (2**60,), None)]),
+    (
+        protocol.PEER,
+        [
+            ("sessions_resumed", ("store-0",), None),
+            ("origin_closed", (2**60,), None),
+            ("leave_store", ("store-0",), [Leave(7, 2, 3), Inspect(7, 2, 4)]),
+            ("leave_store", ("store-0",), None),
+        ],
+    ),
 ]
 
 
@@ -170,6 +191,8 @@ def plain(value: object) -> object:
         return (value.rows, plain(value.new), plain(value.changed))
     if isinstance(value, FragmentSettings):
         return ("settings", value.lock_ms, value.max_deliveries)
+    if isinstance(value, Command):
+        return (type(value), value.fragment, value.origin, value.request)
     if isinstance(value, Exception):
         return (type(value), str(value))
     if isinstance(value, Mapping):

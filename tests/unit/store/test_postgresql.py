@@ -15,6 +15,7 @@ import pytest
 from busbar.fragment.changes import Changes, Head
 from busbar.model.message import ACTIVE
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreInUse
+from busbar.store.location import StoreCounters
 from busbar.store.postgresql import journal, ownership
 from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.location import PostgresqlLocation
@@ -231,6 +232,7 @@ def test_commits_that_the_server_has_lost_are_noticed_and_numbers_go_on(
     # The difference of two tells the host that what it has in memory does not hold any more.
     assert again.claim() == epoch + 2
     assert [(head.last, head.counts[ACTIVE]) for head in again.heads()] == [(9, 5)]
+    assert location.place.counters() == StoreCounters(reclaims=2, repeated=1, lost=4)
     assert lanes(again, 1) == {ACTIVE: [1, 2, 3, 4, 5]}
     _send(again, 10, 10)
     again.close()

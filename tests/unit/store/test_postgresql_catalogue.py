@@ -13,7 +13,6 @@ from busbar.catalogue.home import CatalogueHome
 from busbar.model.errors import ServerBusy
 from busbar.store.catalogue_contract import CatalogueContent
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreInUse
-from busbar.store.postgresql import catalogue, ownership
 from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.catalogue import asked, catalogue_at, prepare
 from busbar.store.postgresql.ownership import LeaseWatch, OwnerRow
@@ -29,12 +28,9 @@ def url() -> str:
     return shared_database().url(f"unit_catalogue_{next(_names)}")
 
 
-def test_a_catalogue_in_use_is_refused_and_a_hanging_owner_is_replaced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ownership, "LEASE", 0.5)
+def test_a_catalogue_in_use_is_refused_and_a_hanging_owner_is_replaced() -> None:
     address = url()
-    place, other = catalogue_at(address, "node a"), catalogue_at(address)
+    place, other = catalogue_at(address, "node a", 0.5), catalogue_at(address, lease=0.5)
     place.create(FIRST)
     first, second = place.open(), other.open()
     first.claim()
@@ -111,10 +107,9 @@ async def test_a_change_with_a_lost_answer_is_found_out(how: Cut) -> None:
     await reader.close()
 
 
-async def test_an_idle_owner_beats_and_learns_that_it_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "BEAT_SECONDS", 0.05)
+async def test_an_idle_owner_beats_and_learns_that_it_was_replaced() -> None:
     address = url()
-    place = catalogue_at(address)
+    place = catalogue_at(address, lease=0.2)
     await asyncio.to_thread(place.create, FIRST)
     fenced = asyncio.Event()
     home = CatalogueHome(place, asyncio.get_running_loop(), fenced=fenced.set)

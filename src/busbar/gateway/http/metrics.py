@@ -38,6 +38,7 @@ from busbar.model.commands import ShowTaps
 from busbar.model.effects import TapState, TapStates
 from busbar.model.entities import EntityKind
 from busbar.model.errors import EntityNotFound, ServerBusy, Unauthorized
+from busbar.model.node_views import NodeView, StoreFigures, summed
 from busbar.model.sas import LISTEN
 
 PATH: Final = "metrics"
@@ -48,6 +49,24 @@ CHALLENGE: Final = 'Basic realm="Busbar", charset="UTF-8"'
 
 FAMILIES: Final = {
     "busbar_store_up": ("gauge", "1 while a messaging store is open, 0 while it is unavailable."),
+    "busbar_takeovers_total": ("counter", "Claims of a store because its owner had ended."),
+    "busbar_fenced_total": (
+        "counter",
+        "How often an owner found that another process had claimed its store.",
+    ),
+    "busbar_reclaims_total": (
+        "counter",
+        "How often an owner lost its connection to a store and claimed the store again.",
+    ),
+    "busbar_resolved_total": (
+        "counter",
+        "Commits of unknown outcome by what was found out, and acknowledged ones that a store has lost.",
+    ),
+    "busbar_connections": ("gauge", "Client connections of a process that serves clients."),
+    "busbar_catalogue_lag_changes": (
+        "gauge",
+        "Changes of the catalogue that a process does not have yet.",
+    ),
     "busbar_entities": ("gauge", "Queues, topics and subscriptions that the scrape is about."),
     "busbar_entities_omitted": (
         "gauge",
@@ -131,8 +150,11 @@ class Metrics:
     async def _page(self, origin: HttpOrigin, prefix: str) -> MetricsPage:
         port = self._services.broker
         page = MetricsPage()
+        nodes = await port.nodes()
         for store in await port.stores():
             page.add("busbar_store_up", {"store": store.name}, int(store.state == "open"))
+            _add_figures(page, summed(nodes, store.name))
+        _add_nodes(page, nodes)
         _add_transactions(page, self._services)
         chosen: list[EntityView] = []
         found = 0
@@ -172,6 +194,26 @@ class Metrics:
             skip += len(listed)
             for entity in listed:
                 yield entity
+
+
+def _add_figures(page: MetricsPage, figures: StoreFigures) -> None:
+    store = {"store": figures.store}
+    page.add("busbar_takeovers_total", store, figures.takeovers)
+    page.add("busbar_fenced_total", store, figures.fenced)
+    page.add("busbar_reclaims_total", store, figures.reclaims)
+    outcomes = {"made": figures.made, "repeated": figures.repeated, "lost": figures.lost}
+    for outcome, count in outcomes.items():
+        page.add("busbar_resolved_total", {**store, "outcome": outcome}, count)
+
+
+def _add_nodes(page: MetricsPage, nodes: Sequence[NodeView]) -> None:
+    """The processes that answer."""
+    newest = max((node.catalogue_version for node in nodes), default=0)
+    for node in nodes:
+        if node.state == "up":
+            labels = {"broker": node.name}
+            page.add("busbar_connections", labels, node.connections)
+            page.add("busbar_catalogue_lag_changes", labels, newest - node.catalogue_version)
 
 
 def _add_transactions(page: MetricsPage, services: GatewayServices) -> None:

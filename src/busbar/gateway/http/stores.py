@@ -2,8 +2,10 @@
 
 GET   /$busbar/stores                   all stores
 POST  /$busbar/stores/{name}/{change}   offline, online, reset or forced-reset; answers with the new state
+POST  /$busbar/stores/{name}/move/{broker}   to that broker, or to `any`; answers with the new state
 GET   /$busbar/fragments/{entity}       the fragments of an entity
 GET   /$busbar/duplicates/{entity}      what its duplicate detection dropped (duplicates.py)
+GET   /$busbar/nodes                    the processes of the namespace
 GET   /$busbar/transfers                what is forwarded now, and what is held
 """
 
@@ -19,6 +21,7 @@ from busbar.gateway.http.requests import check_method
 from busbar.gateway.services import GatewayServices
 from busbar.model.api import FragmentView, StoreView, TransferView
 from busbar.model.errors import EntityNotFound
+from busbar.model.node_views import NodeView
 from busbar.model.sas import MANAGE
 
 PREFIX = "$busbar/"
@@ -40,6 +43,9 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
     if kind == "stores" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
         return web.json_response([_json(view) for view in await services.broker.stores()])
+    if kind == "nodes" and not rest:
+        check_method(request, ("GET",), f"'/{path}'")
+        return web.json_response([_json(view) for view in await services.broker.nodes()])
     if kind == "transfers" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
         report = await services.broker.transfers()
@@ -47,12 +53,25 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
     name, _, change = rest.partition("/")
     if kind == "stores" and name and change:
         check_method(request, ("POST",), f"'/{path}'")
+        verb, _, broker = change.partition("/")
+        if verb.lower() == "move":
+            return web.json_response(_json(await services.broker.move_store(name, broker)))
         return web.json_response(_json(await services.broker.change_store(name, change.lower())))
     raise EntityNotFound(path)
 
 
-def _json(view: StoreView | FragmentView | TransferView) -> dict[str, object]:
-    return {_camel(key): value for key, value in asdict(view).items()}
+def _json(view: StoreView | FragmentView | TransferView | NodeView) -> dict[str, object]:
+    return _camel_keys(asdict(view))
+
+
+def _camel_keys(fields: dict[str, object]) -> dict[str, object]:
+    return {_camel(key): _camel_value(value) for key, value in fields.items()}
+
+
+def _camel_value(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_camel_keys(one) if isinstance(one, dict) else one for one in value]
+    return value
 
 
 def _camel(name: str) -> str:

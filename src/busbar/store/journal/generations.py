@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from busbar.fragment.changes import Changes
+from busbar.fragment.changes import Changes, Head
 from busbar.store.journal.moving import GenerationMove
-from busbar.store.journal.pending import Pending
+from busbar.store.journal.pending import FragmentNet, Pending
 
 
 class Generations:
@@ -31,8 +31,34 @@ class Generations:
         """Whether a message is pending in a lane."""
         return any(generation.contains(fragment, lane, n) for generation in self._all())
 
-    def add(self, batches: Sequence[Changes]) -> None:
-        self.young.add(batches)
+    def has(self, fragment: int) -> bool:
+        return any(generation.has(fragment) for generation in self._all())
+
+    def is_moving(self, fragment: int) -> bool:
+        """Whether SQLite may have a part of what is pending of a fragment."""
+        return self.move is not None and self.move.generation.has(fragment)
+
+    def nets(self, fragment: int) -> list[FragmentNet] | None:
+        """What is pending of a fragment, the oldest first; None if it is not one net in each generation."""
+        nets: list[FragmentNet] = []
+        for generation in reversed(self._all()):
+            if generation.has(fragment):
+                net = generation.net(fragment)
+                if net is None:
+                    return None
+                nets.append(net)
+        return nets
+
+    def heads(self) -> dict[int, Head]:
+        """The pending counters, by fragment."""
+        heads: dict[int, Head] = {}
+        for generation in reversed(self._all()):
+            heads.update(generation.heads())
+        return heads
+
+    def add(self, batches: Sequence[Changes], last: dict[int, int]) -> None:
+        """Add a group commit. `last` has the highest number of each fragment before it, if that is known."""
+        self.young.add(batches, last)
 
     def rotate(self, sequence: int) -> None:
         """Begin another generation after the record with this sequence. No move may be under way."""
@@ -46,5 +72,6 @@ class Generations:
         self.young = Pending(self._aging)
 
     def _all(self) -> list[Pending]:
+        """All generations, the youngest first."""
         moving = None if self.move is None else self.move.generation
         return [each for each in (self.young, self._aging, moving) if each is not None]

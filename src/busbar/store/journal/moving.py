@@ -85,7 +85,7 @@ def _ids(net: FragmentNet) -> Iterator[Changes]:
 
 
 def _deletes(net: FragmentNet) -> Iterator[Changes]:
-    for lane in net.changes.deletes:
+    for lane in net.deleted:
         numbers = net.early_deletes(lane)
         for first in range(0, len(numbers), SLICE):
             changes = Changes(net.fragment)

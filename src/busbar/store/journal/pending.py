@@ -2,63 +2,85 @@
 
 A message that is put and deleted while it is pending leaves nothing. Edits and keeps change a pending message in place. An
 edit, keep or delete that names another lane than that of a pending message does nothing, as it would in SQLite. Ids that are
-forgotten while they are pending leave nothing, and of heads the last one counts. All else is kept in its order, as it came.
+forgotten while they are pending leave nothing, and neither do events. Of a head, and of a tap, the last row counts. All
+else is kept in its order, as it came.
 
 SQLite performs puts, then edits, keeps and deletes. That is the order in which they come for one message, nearly always. If
 it is not, the net so far is sealed, and a new one begins: `groups` has all of them, in order.
 
+Reads are answered from a net and SQLite together (pending_reads.py). For them, a net has the order of its numbers. It also
+has what it changes in SQLite: deleted numbers by lane, the lanes of edits and keeps, the highest number of all these.
+
 There are two generations. The older one gets no further changes, but a delete in the younger one takes a message out of it.
 SQLite then never has the message, although `applied` may include its put. The delete is in a later record, and that
-record is durable.
+record is durable. For a net of the younger generation, the older one is a part of SQLite.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from busbar.fragment.changes import Changes, Keep
+from busbar.fragment.changes import Changes, Head, Keep
+from busbar.model.effects import MessageEvent
 from busbar.model.message import Record
 
 ROW_COST: Final = 200
 """What a pending row counts beside its bytes."""
 DELETE_COST: Final = 16
+ANY_NUMBER: Final = (1 << 63) - 1
+"""No number is above it."""
+STALE: Final = 1_000
+"""Numbers that are gone and still in the order of a net, beside as many as there are messages."""
 
 
 @final
 class FragmentNet:
     """The net of one fragment's changes."""
 
-    def __init__(self, fragment: i64, older: FragmentNet | None) -> None:
+    def __init__(self, fragment: i64, last_before: i64, older: FragmentNet | None) -> None:
+        """SQLite has no number above `last_before`. `older` is the net of the older generation. If a net of this generation
+        was sealed, it is None, since that net may have changed the message."""
         self.fragment = fragment
-        self.older = older  # of the older generation; None also if a net of this generation was sealed
+        self.last_before = last_before
+        self.older = older
         self.puts: dict[int, tuple[int, Record]] = {}  # by number: lane and message
         self.ids: dict[tuple[int, bytes], tuple[int, int]] = {}
-        self.changes = Changes(fragment)  # edits, keeps, deletes, ids_upto and head
+        self.changes = Changes(fragment)  # edits, keeps, ids_upto, taps, events and head
         self.others: list[Changes] = []
+        self.deleted: dict[int, set[int]] = {}  # of SQLite, by lane
+        self.lanes_changed: set[int] = set()  # of SQLite, by edits and keeps
+        self.last_changed: i64 = 0  # the highest number of SQLite that is edited, kept or deleted
+        self.has_low_puts = False  # one is not above all numbers of SQLite
         self._edited: set[int] = set()
         self._kept: set[int] = set()
-        self._deleted: set[int] = set()
+        self._order: list[int] = []  # of the puts, with some that are gone
+        self._is_rising = True
         self.bytes: i64 = 0
 
     def fits(self, changes: Changes) -> bool:
         """Whether these changes can be added: none concerns a message that a later step of this net has."""
-        if not self._deleted and not self._kept and not self._edited:
+        if self.last_changed == 0:
             return True
         for edit in changes.edits:
-            if edit.n in self._deleted or edit.n in self._kept:
+            if edit.n in self._kept or self._is_deleted(edit.n):
                 return False
         for keep in changes.keeps:
             for n in keep.numbers:
-                if n in self._deleted:
+                if self._is_deleted(n):
                     return False
         for records in changes.puts.values():
             for record in records:
-                if record.n in self._deleted or record.n in self._kept or record.n in self._edited:
+                n = record.n
+                if n <= self.last_changed and (n in self._kept or n in self._edited or self._is_deleted(n)):
                     return False
         return True
+
+    def _is_deleted(self, n: int) -> bool:
+        return any(n in numbers for numbers in self.deleted.values())
 
     def add(self, changes: Changes) -> None:
         for lane, records in changes.puts.items():
@@ -69,6 +91,7 @@ class FragmentNet:
             if found is None:
                 self.changes.edits.append(edit)
                 self._edited.add(edit.n)
+                self._note(edit.lane, edit.to, edit.n)
                 self.bytes += ROW_COST
             elif found[0] == edit.lane:
                 self.puts[edit.n] = (edit.to, edit.edited(found[1]))
@@ -80,15 +103,33 @@ class FragmentNet:
         if upto is not None:
             self._forget_ids(upto)
         for segment, id, at, n in changes.ids:
+            if (segment, id) not in self.ids:
+                self.bytes += ROW_COST
             self.ids[(segment, id)] = (at, n)
-            self.bytes += ROW_COST
         head = changes.head
         if head is not None:
             self.changes.head = head.copy()
+        self._add_for_taps(changes)
         self._add_others(changes)
 
+    def _note(self, lane: int, to: int, n: i64) -> None:
+        """Note that a message of SQLite is edited or kept."""
+        self.lanes_changed.add(lane)
+        self.lanes_changed.add(to)
+        if n > self.last_changed:
+            self.last_changed = n
+
     def _put(self, lane: int, record: Record) -> None:
-        self.puts[record.n] = (lane, record)
+        n: int = record.n
+        order = self._order
+        if order and n <= order[-1]:
+            self._is_rising = False
+        order.append(n)
+        if len(order) > 2 * len(self.puts) + STALE:
+            self._order = [each for each in order if each in self.puts or each == n]
+        if record.n <= self.last_before:
+            self.has_low_puts = True
+        self.puts[n] = (lane, record)
         content = record.content
         self.bytes += ROW_COST + (0 if content is None else len(content))
 
@@ -103,20 +144,21 @@ class FragmentNet:
         if elsewhere:
             self.changes.keeps.append(Keep(keep.lane, keep.to, elsewhere))
             self._kept.update(elsewhere)
+            self._note(keep.lane, keep.to, max(elsewhere))
             self.bytes += ROW_COST * len(elsewhere)
 
     def _delete(self, lane: int, numbers: list[int]) -> None:
-        puts, elsewhere = self.puts, self.changes.deletes.get(lane)
+        puts, elsewhere = self.puts, self.deleted.get(lane)
         older = self.older
         for n in numbers:
-            found = puts.get(n)
-            if found is None:
+            if n not in puts:
                 if older is not None and self._is_untouched(n) and older.cancel(lane, n):
                     continue
                 if elsewhere is None:
-                    elsewhere = self.changes.deletes[lane] = []
-                elsewhere.append(n)
-                self._deleted.add(n)
+                    elsewhere = self.deleted[lane] = set()
+                elsewhere.add(n)
+                if n > self.last_changed:
+                    self.last_changed = n
                 self.bytes += DELETE_COST
             else:
                 self.cancel(lane, n)
@@ -134,26 +176,6 @@ class FragmentNet:
         self.bytes -= ROW_COST + (0 if content is None else len(content))
         return True
 
-    def early_deletes(self, lane: int) -> list[int]:
-        """The numbers to be deleted that are neither edited nor kept before."""
-        return [n for n in self.changes.deletes[lane] if self._is_untouched(n)]
-
-    def rest(self) -> Changes:
-        """What is left of `messages` without puts, ids and early deletes."""
-        changes = Changes(self.fragment)
-        changes.edits, changes.keeps, changes.head = (
-            self.changes.edits,
-            self.changes.keeps,
-            self.changes.head,
-        )
-        for lane, numbers in self.changes.deletes.items():
-            changes.deletes[lane] = [n for n in numbers if not self._is_untouched(n)]
-        return changes
-
-    def rows(self) -> int:
-        deletes = sum([len(numbers) for numbers in self.changes.deletes.values()])
-        return len(self.puts) + len(self.ids) + deletes
-
     def _forget_ids(self, upto: tuple[int, bytes]) -> None:
         before = self.changes.ids_upto
         if before is None or before < upto:
@@ -162,15 +184,29 @@ class FragmentNet:
             del self.ids[key]
             self.bytes -= ROW_COST
 
+    def _add_for_taps(self, changes: Changes) -> None:
+        """Of a tap, the last row counts. Positions of events rise, so the events that are left are the last ones."""
+        net = self.changes
+        for tap, row in changes.taps.items():
+            if tap not in net.taps:
+                self.bytes += ROW_COST
+            net.taps[tap] = None if row is None else row.copy()
+        if changes.events:
+            net.events += changes.events
+            self.bytes += ROW_COST * len(changes.events)
+        if changes.events_upto > net.events_upto:
+            net.events_upto = changes.events_upto
+            gone = bisect_right(net.events, int(changes.events_upto), key=_position)
+            if gone:
+                del net.events[:gone]
+                self.bytes -= ROW_COST * gone
+
     def _add_others(self, changes: Changes) -> None:
         if not (
             changes.sessions
             or changes.states
             or changes.holds
             or changes.outbox
-            or changes.taps
-            or changes.events
-            or changes.events_upto > 0
             or changes.written
             or changes.writers
         ):
@@ -178,13 +214,9 @@ class FragmentNet:
         other = Changes(self.fragment)
         other.sessions, other.states, other.outbox = changes.sessions, changes.states, changes.outbox
         other.holds = changes.holds
-        other.taps = {tap: None if row is None else row.copy() for tap, row in changes.taps.items()}
-        other.events, other.events_upto = changes.events, changes.events_upto
         other.written, other.writers = changes.written, changes.writers
         self.others.append(other)
-        rows = (
-            len(other.sessions) + len(other.holds) + len(other.outbox) + len(other.taps) + len(other.events)
-        )
+        rows = len(other.sessions) + len(other.holds) + len(other.outbox)
         rows += len(other.written) + len(other.writers)
         self.bytes += ROW_COST * rows
         for _, state in other.states.values():
@@ -201,8 +233,60 @@ class FragmentNet:
                 in_lane = puts[lane] = []
             in_lane.append(record)
         changes.puts = puts
+        changes.deletes = {lane: list(numbers) for lane, numbers in self.deleted.items()}
         changes.ids = [(segment, id, at, n) for (segment, id), (at, n) in self.ids.items()]
         return changes
+
+    def early_deletes(self, lane: int) -> list[int]:
+        """The numbers to be deleted that are neither edited nor kept before."""
+        return sorted([n for n in self.deleted[lane] if self._is_untouched(n)])
+
+    def rest(self) -> Changes:
+        """What is left of `messages` without puts, ids and early deletes."""
+        net = self.changes
+        changes = Changes(self.fragment)
+        changes.edits, changes.keeps, changes.head = net.edits, net.keeps, net.head
+        changes.taps, changes.events, changes.events_upto = net.taps, net.events, net.events_upto
+        for lane, numbers in self.deleted.items():
+            changes.deletes[lane] = [n for n in numbers if not self._is_untouched(n)]
+        return changes
+
+    def rows(self) -> int:
+        deletes = sum([len(numbers) for numbers in self.deleted.values()])
+        return len(self.puts) + len(self.ids) + deletes
+
+    def deleted_of(self, lane: int) -> set[int]:
+        """The numbers of SQLite that are deleted in a lane."""
+        found = self.deleted.get(lane)
+        return set() if found is None else found
+
+    def between(self, lanes: list[int], after: i64, upto: i64, limit: i64) -> list[tuple[int, Record]]:
+        """The first pending messages of these lanes behind a number, up to another, up to a count: their lanes and
+        themselves."""
+        if not self._is_rising:
+            self._order = sorted(self.puts)
+            self._is_rising = True
+        found: list[tuple[int, Record]] = []
+        order, puts = self._order, self.puts
+        for place in range(bisect_right(order, int(after)), len(order)):
+            n = order[place]
+            if n > upto or len(found) >= limit:
+                break
+            entry = puts.get(n)
+            if entry is not None and entry[0] in lanes:
+                found.append(entry)
+        return found
+
+    def events_between(self, after: i64, upto: i64, limit: i64) -> list[MessageEvent]:
+        """The first pending events behind a position, up to another, up to a count."""
+        events = self.changes.events
+        first = bisect_right(events, int(after), key=_position)
+        last = bisect_right(events, int(upto), key=_position)
+        return events[first : min(last, first + int(limit))]
+
+
+def _position(event: MessageEvent) -> int:
+    return event.at
 
 
 @final
@@ -213,6 +297,7 @@ class Pending:
         self._older = older
         self._sealed: list[FragmentNet] = []
         self._nets: dict[int, FragmentNet] = {}
+        self._has_sealed: set[int] = set()  # fragments
         self._bytes: i64 = 0
 
     def is_empty(self) -> bool:
@@ -226,23 +311,41 @@ class Pending:
 
     def contains(self, fragment: int, lane: int, n: int) -> bool:
         """Whether a message is pending in a lane."""
-        for net in [*self._sealed, *self._nets.values()]:
-            if net.fragment == fragment and net.puts.get(n, (-1, None))[0] == lane:
+        nets = [self._nets[fragment]] if fragment in self._nets else []
+        if fragment in self._has_sealed:
+            nets += [net for net in self._sealed if net.fragment == fragment]
+        for net in nets:
+            found = net.puts.get(n)
+            if found is not None and found[0] == lane:
                 return True
         return False
 
-    def add(self, batches: Sequence[Changes]) -> None:
-        """Add a group commit."""
+    def net(self, fragment: int) -> FragmentNet | None:
+        """All that is pending of a fragment; None if that is nothing, or several nets."""
+        return None if fragment in self._has_sealed else self._nets.get(fragment)
+
+    def heads(self) -> dict[int, Head]:
+        """The pending counters, by fragment."""
+        heads: dict[int, Head] = {}
+        for net in [*self._sealed, *self._nets.values()]:
+            head = net.changes.head
+            if head is not None:
+                heads[int(net.fragment)] = head.copy()
+        return heads
+
+    def add(self, batches: Sequence[Changes], last: dict[int, int]) -> None:
+        """Add a group commit. `last` has the highest number of each fragment before it, if that is known."""
         for changes in batches:
             key = int(changes.fragment)
             net = self._nets.get(key)
             is_sealed = net is not None and not net.fits(changes)
             if net is not None and is_sealed:
                 self._sealed.append(net)
+                self._has_sealed.add(key)
                 net = None
             if net is None:
-                older = None if self._older is None or is_sealed else self._older.net(key)
-                net = self._nets[key] = FragmentNet(changes.fragment, older)
+                older = None if self._older is None or is_sealed else self._older._nets.get(key)
+                net = self._nets[key] = FragmentNet(changes.fragment, last.get(key, ANY_NUMBER), older)
             before = net.bytes
             before_older = 0 if net.older is None else net.older.bytes
             net.add(changes)
@@ -250,8 +353,16 @@ class Pending:
             if net.older is not None and self._older is not None:
                 self._older._bytes += net.older.bytes - before_older
 
-    def net(self, fragment: int) -> FragmentNet | None:
-        return self._nets.get(fragment)
+    def groups(self) -> list[list[Changes]]:
+        """All of it as group commits, in the order in which SQLite has to perform them."""
+        groups: list[list[Changes]] = []
+        for sealed in self._sealed:
+            groups.append([sealed.messages()])
+            groups += [[other] for other in sealed.others]
+        groups.append([net.messages() for net in self._nets.values()])
+        for net in self._nets.values():
+            groups += [[other] for other in net.others]
+        return groups
 
     def nets(self) -> list[FragmentNet]:
         return list(self._nets.values())
@@ -272,17 +383,6 @@ class Pending:
     def rest(self) -> list[list[Changes]]:
         """What is left of `groups` when all slices are moved."""
         groups = [[net.rest() for net in self._nets.values()]]
-        for net in self._nets.values():
-            groups += [[other] for other in net.others]
-        return groups
-
-    def groups(self) -> list[list[Changes]]:
-        """All of it as group commits, in the order in which SQLite has to perform them."""
-        groups: list[list[Changes]] = []
-        for sealed in self._sealed:
-            groups.append([sealed.messages()])
-            groups += [[other] for other in sealed.others]
-        groups.append([net.messages() for net in self._nets.values()])
         for net in self._nets.values():
             groups += [[other] for other in net.others]
         return groups

@@ -6,7 +6,8 @@ the last one (moving.py). Its transactions are not synced: the journal has every
 move, segments of the journal are free.
 
 Rules:
-1. Whatever reads SQLite, or writes to it directly, moves everything first. So SQLite answers as if there were no journal.
+1. Whatever writes to SQLite directly moves everything first. So does what reads of a fragment that has something pending,
+   unless the read is answered from both (pending_reads.py). So answers are as if there were no journal.
 2. A claim reads the journal after `applied` and moves it: the state is that after the last complete record.
 3. A journal is begun by the first commit. A clean release ends it and leaves one file.
 4. **When moves are made.** When the young generation is complete: between commits, as many rows at least as they add. And
@@ -35,6 +36,8 @@ from busbar.store.journal.changes_encoder import encode_changes
 from busbar.store.journal.generations import Generations
 from busbar.store.journal.journal import SEGMENT_SIZE, SegmentedJournal
 from busbar.store.journal.moving import SLICE, GenerationMove
+from busbar.store.journal.pending import ANY_NUMBER
+from busbar.store.journal.pending_reads import answer
 from busbar.store.journal.segment_names import segments_of
 from busbar.store.sqlite.file import Need
 from busbar.store.sqlite.store import SqliteStore
@@ -66,7 +69,7 @@ class JournalStore:
         self._pending = Generations()
         self._generation_journal = 0  # bytes of the records of the young generation
         self._applied = 0
-        self._last: dict[int, int] = {}  # the highest number of each fragment
+        self._last: dict[int, int] = {}  # the highest number of each fragment; what is not here is not known
         self._checkpoints = 0
         self._direct = 0  # commits that go to SQLite directly
         self._closed = ""
@@ -95,13 +98,14 @@ class JournalStore:
         if state.is_moving:
             self._sqlite.undo_slices()
         self._pending = Generations()
+        self._last = {}
         self._applied = state.applied
         self._checkpoints = self._sqlite.checkpoints
         records = journal.recover(state, epoch)
         self._journal = journal
         try:
             for record in records:
-                self._pending.add(decode_changes(record.body))
+                self._pending.add(decode_changes(record.body), self._last)
                 if self._pending.young.bytes() > GENERATION:
                     self._move_all(record.sequence)
             self._moved()
@@ -146,7 +150,9 @@ class JournalStore:
             self._commit_directly(batches)
         for changes in batches:
             fragment, head = int(changes.fragment), changes.head
-            last = self._last.get(fragment, 0) if head is None else int(head.last)
+            if head is None and fragment not in self._last:
+                continue
+            last = max(self._last.get(fragment, 0), 0 if head is None else int(head.last))
             for records in changes.puts.values():
                 if records:
                     last = max(last, max([int(record.n) for record in records]))
@@ -170,7 +176,7 @@ class JournalStore:
         except OutcomeUnknown as failure:
             self._break(failure)
             raise
-        self._pending.add(batches)
+        self._pending.add(batches, self._last)
         self._generation_journal += len(body)
         return True
 
@@ -199,7 +205,7 @@ class JournalStore:
         size = min(BEYOND_CONTENTS, self._segment_size // 4)
         for changes in batches:
             size += int(changes.bytes)
-            last = self._last.get(int(changes.fragment), 0)
+            last = self._last.get(int(changes.fragment), ANY_NUMBER)
             for records in changes.puts.values():
                 for record in records:
                     if record.n <= last:
@@ -208,7 +214,7 @@ class JournalStore:
 
     def _check_numbers(self, batches: Sequence[Changes]) -> None:
         for changes in batches:
-            last = self._last.get(int(changes.fragment), 0)
+            last = self._last.get(int(changes.fragment), ANY_NUMBER)
             for lane, records in changes.puts.items():
                 for record in records:
                     if record.n <= last and self._is_there(int(changes.fragment), lane, int(record.n)):
@@ -316,10 +322,20 @@ class JournalStore:
             self._end_if_short()
         return self._sqlite
 
+    def _settled(self, fragment: int) -> SqliteStore:
+        """SQLite, with everything of a fragment in it."""
+        self._owned()
+        return self._moved() if self._pending.has(fragment) else self._sqlite
+
     # What SQLite answers and writes
 
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:
-        return self._moved().heads(only)
+        self._owned()
+        heads = {int(head.fragment): head for head in self._sqlite.heads(only)}
+        for fragment, head in self._pending.heads().items():
+            if only is None or fragment in only:
+                heads[fragment] = head
+        return [heads[fragment] for fragment in sorted(heads)]
 
     def create(self, fragment: int) -> None:
         self._moved().create(fragment)
@@ -328,28 +344,41 @@ class JournalStore:
         return self._moved().drop(fragment, limit)
 
     def read(self, fragment: int, reads: Sequence[Read]) -> None:
-        self._moved().read(fragment, reads)
+        self.read_all([(fragment, reads)])
 
     def read_all(self, jobs: Sequence[tuple[int, Sequence[Read]]]) -> None:
-        self._moved().read_all(jobs)
+        self._owned()
+        for fragment, reads in jobs:
+            left = self._unanswered(fragment, reads)
+            if left:
+                self._settled(fragment).read(fragment, left)
+
+    def _unanswered(self, fragment: int, reads: Sequence[Read]) -> Sequence[Read]:
+        """Answer what can be answered without a move. Returns the other reads."""
+        if self._pending.is_moving(fragment):
+            self._finish()
+        nets = self._pending.nets(fragment)
+        if not nets:
+            return reads
+        return [read for read in reads if not answer(nets, self._sqlite.read, read)]
 
     def next_due(self, fragment: int) -> int:
-        return self._moved().next_due(fragment)
+        return self._settled(fragment).next_due(fragment)
 
     def id_segments(self, fragment: int) -> list[int]:
-        return self._moved().id_segments(fragment)
+        return self._settled(fragment).id_segments(fragment)
 
     def taps(self, fragment: int) -> list[TapRow]:
-        return self._moved().taps(fragment)
+        return self._settled(fragment).taps(fragment)
 
     def writers(self, fragment: int) -> dict[str, tuple[int, int]]:
-        return self._moved().writers(fragment)
+        return self._settled(fragment).writers(fragment)
 
     def outbox(self, fragment: int) -> dict[int, OutboxRow]:
-        return self._moved().outbox(fragment)
+        return self._settled(fragment).outbox(fragment)
 
     def holds(self, fragment: int) -> list[SessionHold]:
-        return self._moved().holds(fragment)
+        return self._settled(fragment).holds(fragment)
 
     def save_locks(self, fragment: int, locks: Sequence[Lock]) -> None:
         self._moved().save_locks(fragment, locks)
@@ -358,7 +387,8 @@ class JournalStore:
         return self._moved().take_locks(fragment)
 
     def definitions(self) -> dict[str, bytes]:
-        return self._moved().definitions()
+        self._owned()
+        return self._sqlite.definitions()
 
     def write_definitions(self, rows: dict[str, bytes | None]) -> None:
         self._moved().write_definitions(rows)

@@ -21,7 +21,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import asyncpg
@@ -39,11 +39,12 @@ from busbar.store.postgresql import schema
 from busbar.store.postgresql.address import DatabaseAddress, parse_address
 from busbar.store.postgresql.connection import ConnectionLost, DatabaseConnection
 from busbar.store.postgresql.journal import to_bytes, to_text
-from busbar.store.postgresql.ownership import Ownership
+from busbar.store.postgresql.ownership import LEASE, Ownership
 
 SCHEMA_VERSION: Final = 1
 APPLICATION: Final = "busbar catalogue"
-BEAT_SECONDS: Final = 1.5
+BEATS: Final = 1 / 4
+"""The part of a lease after which the owner beats: every 1.5 seconds."""
 CHANGES: Final = "SELECT max(version) FROM head"
 """How far the writer of a catalogue has come."""
 
@@ -67,6 +68,8 @@ CREATE TABLE member(
     place text NOT NULL,
     version text NOT NULL,
     level integer NOT NULL,
+    brokers integer NOT NULL,
+    gateways text NOT NULL,
     beat timestamptz NOT NULL,
     ended timestamptz);
 CREATE TABLE store(name text PRIMARY KEY, url text NOT NULL, identity text NOT NULL);
@@ -89,10 +92,20 @@ SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM next)
 T = TypeVar("T")
 
 
-def catalogue_at(url: str, holder: str = "") -> CatalogueLocation:
-    """The catalogue in a database. `holder` names its writer for people. Raises StoreError if the address is wrong."""
+def catalogue_at(
+    url: str,
+    holder: str = "",
+    lease: float = LEASE,
+    *,
+    is_shared: bool = False,
+    stale: Sequence[int] = (),
+) -> CatalogueLocation:
+    """The catalogue in a database. `holder` names its writer, and `lease` is in seconds.
+
+    If it `is_shared`, several nodes may claim it, also before it is made. `stale` are claims
+    whose lease is over. Raises StoreError if the address is wrong."""
     address = parse_address(url, "catalogue")
-    drawn: list[int] = []
+    drawn = [*stale]
 
     def exists() -> bool:
         return asked(
@@ -100,9 +113,9 @@ def catalogue_at(url: str, holder: str = "") -> CatalogueLocation:
         )
 
     def open_it() -> PostgresqlCatalogue:
-        if not exists():
+        if not is_shared and not exists():
             raise StoreMissing(f"{address.shown} has no catalogue")
-        return PostgresqlCatalogue(address, drawn, holder)
+        return PostgresqlCatalogue(address, drawn, holder, lease)
 
     def create(content: CatalogueContent) -> None:
         asked(address, lambda connection: _create(connection, address, content))
@@ -110,7 +123,7 @@ def catalogue_at(url: str, holder: str = "") -> CatalogueLocation:
     def set_aside() -> str:
         return asked(address, lambda connection: schema.set_aside(connection, address))
 
-    return CatalogueLocation(address.shown, exists, open_it, create, set_aside, BEAT_SECONDS)
+    return CatalogueLocation(address.shown, exists, open_it, create, set_aside, BEATS * lease)
 
 
 def asked(address: DatabaseAddress, question: Callable[[DatabaseConnection], T]) -> T:
@@ -162,11 +175,13 @@ def _create(connection: DatabaseConnection, address: DatabaseAddress, content: C
 class PostgresqlCatalogue:
     """A handle on the catalogue in a schema of a database. Nothing is opened before `claim`."""
 
-    def __init__(self, address: DatabaseAddress, drawn: list[int], holder: str = "") -> None:
+    def __init__(
+        self, address: DatabaseAddress, drawn: list[int], holder: str = "", lease: float = LEASE
+    ) -> None:
         """`drawn` are the claims of earlier handles of this process."""
         self._address = address
         self._connection = DatabaseConnection(address)
-        self._owner = Ownership(self._connection, address, CHANGES, drawn, holder)
+        self._owner = Ownership(self._connection, address, CHANGES, drawn, holder, lease)
         self._is_claimed = False
         self._failure: StoreError | None = None
 

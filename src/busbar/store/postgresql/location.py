@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from math import inf
+from typing import Final, TypeVar
 
 import asyncpg
 
 from busbar.store.contract import OutcomeUnknown, Store, StoreError
-from busbar.store.location import StoreLocation
+from busbar.store.location import StoreCounters, StoreLocation
 from busbar.store.postgresql import schema
 from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.connection import ConnectionLost, DatabaseConnection
+from busbar.store.postgresql.ownership import LEASE, LeaseWatch, Ownership, boot_time
 from busbar.store.postgresql.status import measured_size, status_text
 from busbar.store.postgresql.store import LastKnown, PostgresqlStore
+
+SPEAKS: Final = 5 / 6
+"""The part of a lease for which an owner performs effects without another answer of the server."""
 
 T = TypeVar("T")
 
@@ -21,18 +26,36 @@ T = TypeVar("T")
 class PostgresqlLocation:
     """A schema of a database. `identity` distinguishes the store from those that other namespaces may have there."""
 
-    def __init__(self, url: str, name: str, identity: str) -> None:
+    def __init__(self, url: str, name: str, identity: str, lease: float = 0.0) -> None:
+        """`lease` is in seconds (0: LEASE): an owner of which nothing is seen for so long may be replaced."""
         self._address = parse_address(url, name)
+        self._lease = lease or LEASE
         self._identity = identity
         self._known = LastKnown()
         self._store: PostgresqlStore | None = None
+        self._watch = LeaseWatch(inf)
 
     @property
     def place(self) -> StoreLocation:
-        return StoreLocation(self._address.shown, self.make, self.size, self.beat, self.status)
+        return StoreLocation(
+            self._address.shown,
+            self.make,
+            self.size,
+            self.beat,
+            self.status,
+            lambda: self.counters,
+            self.may_speak,
+            self.silence,
+        )
+
+    @property
+    def counters(self) -> StoreCounters:
+        return self._known.counters
 
     def open(self) -> Store:
-        self._store = PostgresqlStore(self._address, self._known, self._identity, creates=False)
+        self._store = PostgresqlStore(
+            self._address, self._known, self._identity, creates=False, lease=self._lease
+        )
         return self._store
 
     def may_exist(self) -> bool:
@@ -52,7 +75,7 @@ class PostgresqlLocation:
         finally:
             connection.drop()
         self._known = LastKnown()
-        self._store = PostgresqlStore(self._address, self._known, self._identity)
+        self._store = PostgresqlStore(self._address, self._known, self._identity, lease=self._lease)
         return self._store
 
     def beat(self) -> object:
@@ -63,6 +86,22 @@ class PostgresqlLocation:
             except OutcomeUnknown:
                 pass  # the next commit reports it
         return None
+
+    def may_speak(self) -> bool:
+        """Whether the owner has shown lately that it works, by its own clock. It is silent before its lease is over."""
+        return self._store is None or boot_time() - self._store.shown_at < SPEAKS * self._lease
+
+    def silence(self) -> float:
+        """For how many seconds nothing was seen of the owner, since the first look at it."""
+
+        def look(connection: DatabaseConnection, _: str) -> float:
+            if schema.identity(connection, self._address) is None:
+                return inf
+            row = Ownership(connection, self._address).row()
+            is_free = self._watch.is_free(row, boot_time())
+            return inf if is_free and not row.is_alive else self._watch.silence(boot_time())
+
+        return self._ask(look, 0.0)
 
     def size(self) -> int:
         return self._ask(measured_size, 0)

@@ -48,6 +48,13 @@ _FREE = "UPDATE owner SET pid = 0, pid_started = NULL, beat = clock_timestamp() 
 _BEAT = "UPDATE owner SET beat = clock_timestamp() WHERE claim = $1 RETURNING claim"
 
 
+def boot_time() -> float:
+    """Seconds of a clock that goes on while the process, or the machine, is suspended."""
+    return time.clock_gettime(
+        time.CLOCK_BOOTTIME if hasattr(time, "CLOCK_BOOTTIME") else time.CLOCK_MONOTONIC
+    )
+
+
 class OwnerRow(NamedTuple):
     """The owner's row at one time."""
 
@@ -98,13 +105,15 @@ class Ownership:
         progress: str = COMMITS,
         drawn: list[int] | None = None,
         holder: str = "",
+        lease: float = 0.0,
     ) -> None:
         """`progress` selects a number that rises as the owner works. `drawn` is shared by the handles of a process; `holder`
-        names the owner for people."""
+        names the owner for people. `lease` is in seconds (0: LEASE)."""
         self.epoch = 0
         self.claim = 0
         self._connection = connection
         self._where = address.shown
+        self._lease = lease
         self._owner = _OWNER.format(progress=progress)
         self._holder = holder or f"process {os.getpid()} on {socket.gethostname()}"
         self._drawn: list[int] = [] if drawn is None else drawn
@@ -126,7 +135,7 @@ class Ownership:
             raise StoreInUse(f"{self._where} was claimed by another process at the same time")
 
     def _wait_until_free(self, stale: int | None) -> OwnerRow:
-        watch = LeaseWatch(LEASE)
+        watch = LeaseWatch(self._lease or LEASE)
         while True:
             row = self.row()
             if row.claim == stale or row.claim in self._drawn or watch.is_free(row, time.monotonic()):

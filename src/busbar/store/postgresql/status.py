@@ -26,6 +26,10 @@ _DEAD: Final = (
     "SELECT coalesce(sum(n_dead_tup), 0)::bigint, coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_all_tables"
     " WHERE schemaname = $1"
 )
+_JOURNAL: Final = (
+    "SELECT coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_all_tables"
+    " WHERE schemaname = $1 AND relname = 'journal'"
+)
 _OLDEST: Final = (
     "SELECT pid, application_name, extract(epoch FROM clock_timestamp() - xact_start)::bigint FROM pg_stat_activity"
     " WHERE backend_xmin IS NOT NULL AND xact_start IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1"
@@ -48,6 +52,7 @@ def status_text(connection: DatabaseConnection, schema: str) -> str:
     parts = [f"synchronous with {standbys} of {names}" if names else ASYNCHRONOUS]
     dead, live = connection.fetch(_DEAD, schema)[0]
     parts.append(f"{live} rows and {dead} that are deleted and not vacuumed yet")
+    parts.append(f"{connection.fetch(_JOURNAL, schema)[0][0]} rows of journal")
     for pid, application, seconds in connection.fetch(_OLDEST):
         if seconds >= OLD_SNAPSHOT:
             minutes = seconds // 60

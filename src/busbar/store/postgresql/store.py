@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TypeVar
 
 import asyncpg
@@ -24,13 +25,14 @@ import asyncpg
 from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow, empty_head
 from busbar.fragment.reads import Read
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreFull
+from busbar.store.location import StoreCounters
 from busbar.store.postgresql import reads, schema
 from busbar.store.postgresql.address import DatabaseAddress
 from busbar.store.postgresql.connection import ConnectionLost, DatabaseConnection
 from busbar.store.postgresql.dropping import drop_slice
 from busbar.store.postgresql.group_statement import GroupStatement, statement_of
 from busbar.store.postgresql.journal import Entry, Journal, head_entry, locks_entry, to_bytes, to_text
-from busbar.store.postgresql.ownership import Ownership
+from busbar.store.postgresql.ownership import LEASE, Ownership, boot_time
 from busbar.store.postgresql.rows import COLUMNS, record_of
 from busbar.store.postgresql.status import ASYNCHRONOUS, is_synchronous
 
@@ -77,6 +79,13 @@ class LastKnown:
     def __init__(self) -> None:
         self.epoch = 0
         self.journal = Journal()
+        self.counters = StoreCounters()
+
+    def count(self, reclaims: int = 0, made: int = 0, repeated: int = 0, lost: int = 0) -> None:
+        before = self.counters
+        self.counters = StoreCounters(
+            before.reclaims + reclaims, before.made + made, before.repeated + repeated, before.lost + lost
+        )
 
 
 class PostgresqlStore:
@@ -88,18 +97,21 @@ class PostgresqlStore:
         known: LastKnown | None = None,
         identity: str = "",
         creates: bool = True,
+        lease: float = LEASE,
     ) -> None:
         """`known` is shared by the handles that one process has one after the other. `identity` is that of the store: the
         schema must have it. With `creates`, a schema that has no store gets one."""
         self._address = address
         self._connection = DatabaseConnection(address)
-        self._owner = Ownership(self._connection, address)
+        self._owner = Ownership(self._connection, address, lease=lease)
         self._known = LastKnown() if known is None else known
         self._identity = identity
         self._creates = creates
         self._journal = Journal()
         self._is_claimed = False
         self._failure: StoreError | None = None
+        self.shown_at = -inf
+        """When the last statement was sent that the server answered and that checked the claim (boot_time)."""
         self._due: dict[int, int] | None = None
         self._segments: dict[int, list[int]] | None = None
 
@@ -115,6 +127,7 @@ class PostgresqlStore:
             self._find_schema()
             if not self._known.epoch and not is_synchronous(self._connection):
                 _log.warning("store %s is %s", self._address.shown, ASYNCHRONOUS)
+            self.shown_at = boot_time()
             self._owner.take(self._known.epoch + (2 if self._lost() > 0 else 1))
             self._load()
             self._go_on()
@@ -154,6 +167,7 @@ class PostgresqlStore:
         if lost > 0:
             where = self._address.shown
             _log.error("store %s: the server has lost the last %d commits that it acknowledged", where, lost)
+            self._known.count(lost=lost)
             entries = found.raised_above(before)
             self._write(GroupStatement(), entries)
         self._known.epoch, self._known.journal = self._owner.epoch, found
@@ -174,7 +188,9 @@ class PostgresqlStore:
 
     def beat(self) -> None:
         """Show that the owner works. Raises Fenced, or what else a commit raises."""
+        began = boot_time()
         self._using(self._owner.beat)
+        self.shown_at = began
 
     # Messages
 
@@ -301,9 +317,11 @@ class PostgresqlStore:
         size = len(data) + statement.bytes
 
         def work() -> None:
+            began = boot_time()
             values = [self._owner.claim, number, is_snapshot, data, *statement.values]
             if not self._connection.fetch_value(statement.text, values, size):
                 raise Fenced(f"another owner has claimed {self._address.shown}")
+            self.shown_at = began
 
         self._exactly_once(number, work)
         self._journal.appended(entries, len(data), is_snapshot, trim[1] if trim is not None else 0)
@@ -371,10 +389,13 @@ class PostgresqlStore:
         except StoreError as refusal:
             raise ConnectionLost(str(refusal)) from refusal  # it may be on its way up, or down
         self._owner.retake()
+        self._known.count(reclaims=1)
         made = self._connection.fetch(_LAST)[0][0]
         if made < self._journal.commit:
             raise self._break(f"{self._address.shown} has lost commits that it acknowledged")
         is_made = bool(made == number)
+        if number is not None:
+            self._known.count(made=int(is_made), repeated=int(not is_made))
         found = "" if number is None else "; the commit under way was " + ("made" if is_made else "not made")
         _log.warning("store %s: the connection was lost and is back%s", self._address.shown, found)
         return is_made

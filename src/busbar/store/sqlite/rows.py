@@ -203,16 +203,20 @@ def _net(edits: Iterable[MessageEdit]) -> Iterable[tuple[int, MessageEdit]]:
 
 
 def _steps(keeps: Iterable[Keep]) -> Iterable[tuple[int, Keep]]:
-    """Number the steps of the keeps: within one step, no message can be moved twice."""
+    """Number the steps of the keeps: within one step, no message can be moved twice, or to one of two lanes."""
     step = 0
     sources: set[int] = set()
     targets: set[int] = set()
+    ways: dict[tuple[int, int], int] = {}  # by lane and number: the lane to which it goes
     for keep in keeps:
-        if keep.lane in targets or keep.to in sources:
+        lane, to = keep.lane, keep.to
+        if lane in targets or to in sources or any(ways.get((lane, n), to) != to for n in keep.numbers):
             step += 1
-            sources, targets = set(), set()
-        sources.add(keep.lane)
-        targets.add(keep.to)
+            sources, targets, ways = set(), set(), {}
+        sources.add(lane)
+        targets.add(to)
+        for n in keep.numbers:
+            ways[lane, n] = to
         yield step, keep
 
 

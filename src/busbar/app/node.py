@@ -1,0 +1,270 @@
+"""A node of a cluster: it joins the others beside the catalogue, has broker processes, and may become the controller.
+
+Rules:
+1. All nodes look at the owner's row of the catalogue. Its holder is the controller. If the row is free, each tries to claim
+   it, and one succeeds.
+2. The brokers get the address of the controller from their node. Brokers serve clients and stores also while there is none.
+3. The controller that finds itself replaced stops being it; its brokers, like all others, connect to the next one.
+4. A node whose name another one has taken ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from busbar import __version__
+from busbar.app.certificates import TlsFiles
+from busbar.app.config import NamespaceConfig
+from busbar.app.data_directory import DataDirectory
+from busbar.app.node_certificates import NodeCertificate, make_authority
+from busbar.app.node_config import NodeConfig
+from busbar.app.node_controller import NodeController
+from busbar.app.store_places import StoreAddress, write_addresses
+from busbar.cluster.channel import Channel
+from busbar.cluster.hello import PROTOCOL_VERSIONS, TO_CONTROLLER, Hello, Welcome
+from busbar.cluster.node_brokers import NodeBrokers, gateway_name
+from busbar.cluster.node_port import NodePort
+from busbar.cluster.node_processes import BrokerStart
+from busbar.cluster.node_tls import NodeTls, NodeTlsFiles
+from busbar.model.limits import Limits
+from busbar.model.sas import SasRule
+from busbar.store.contract import StoreError
+from busbar.store.journal.directory import store_names
+from busbar.store.postgresql.members import ClusterLook, Member, MemberTable
+from busbar.store.postgresql.ownership import LeaseWatch, boot_time
+
+DRAIN_SECONDS = 10.0
+LOOKS = 6
+"""In each lease."""
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def open_node(config: NodeConfig, directory: DataDirectory) -> AsyncIterator[ClusterNode]:
+    """A node that has reached the catalogue's database, until it has left the cluster. Raises StoreError."""
+    node = ClusterNode(config, directory)
+    try:
+        await node.meet()
+        yield node
+    finally:
+        await node.leave()
+
+
+class ClusterNode:
+    def __init__(self, config: NodeConfig, directory: DataDirectory) -> None:
+        self.key = ""
+        """The key of the namespace, which all nodes have."""
+        self.is_replaced = False
+        """Whether another node has taken its name."""
+        self.brokers: NodeBrokers | None = None
+        self._config = config
+        self._directory = directory
+        self._table = MemberTable(config.catalogue)
+        self._thread = ThreadPoolExecutor(1, "busbar-members")
+        self._namespace = ""
+        self._certificate: NodeCertificate | None = None
+        self._member: Member | None = None
+        self._port: NodePort | None = None
+        self._controller: NodeController | None = None
+        self._stop: Callable[[], None] = lambda: None
+        self._looking: asyncio.Task[None] | None = None
+        self._known_stores: list[StoreAddress] = []
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def meet(self) -> None:
+        """Agree with the other nodes on what all have. Raises StoreError, OSError."""
+        table, config = self._table, self._config
+
+        def agree() -> tuple[bytes, bytes, bytes]:
+            if config.stores.urls:
+                table.add_stores(config.stores.urls, [*store_names(64)])
+            return (
+                table.secret("id", lambda: secrets.token_hex(16).encode()),
+                table.secret("sas.key", lambda: b64encode(secrets.token_bytes(32))),
+                table.secret("authority", make_authority),
+            )
+
+        identity, key, authority = await self._call(agree)
+        self._namespace, self.key = identity.decode(), key.decode()
+        if config.certificate is None:
+            self._certificate = NodeCertificate(self._directory.path, config.name, authority)
+            self._certificate.renew()
+
+    def _tls_files(self) -> NodeTlsFiles:
+        config = self._config
+        if config.certificate is not None and config.key is not None and config.authority is not None:
+            return NodeTlsFiles(config.certificate, config.key, config.authority)
+        assert self._certificate is not None
+        return self._certificate.files
+
+    async def start(
+        self, rules: list[SasRule], namespace: NamespaceConfig, tls: TlsFiles, stop: Callable[[], None]
+    ) -> NodeBrokers:
+        """Join the cluster, and wait until this node serves clients. `stop` is called if it cannot go on. Raises StoreError,
+        OSError."""
+        config, limits = self._config, namespace.limits
+        self._stop = stop
+        files = self._tls_files()
+        node_tls = NodeTls(files)
+        self._port = NodePort(node_tls, self._namespace, config.name, self._answer)
+        port = await self._port.listen(config.host, config.port)
+        address = f"[{config.host}]:{port}" if ":" in config.host else f"{config.host}:{port}"
+        member = self._member = Member(
+            config.name,
+            secrets.token_hex(8),
+            address,
+            self._directory.place,
+            __version__,
+            max(PROTOCOL_VERSIONS),
+            config.brokers,
+        )
+        ended = await self._call(lambda: self._table.join(member, limits.store_lease / 1000))
+        starts = [self._broker_start(number, files, tls, limits, ended) for number in range(config.brokers)]
+        brokers = self.brokers = NodeBrokers(
+            starts, self._directory.lock, limits.broker_ping_timeout / 1000, self._register
+        )
+        self._looking = asyncio.get_running_loop().create_task(self._look(rules, namespace, brokers))
+        started = asyncio.get_running_loop().create_task(brokers.start())
+        await asyncio.wait([started, self._looking], return_when=asyncio.FIRST_COMPLETED)
+        if not started.done():
+            started.cancel()
+            raise StoreError("this node cannot take part in the cluster")
+        await started
+        return brokers
+
+    def _broker_start(
+        self, number: int, files: NodeTlsFiles, tls: TlsFiles, limits: Limits, ended: list[str]
+    ) -> BrokerStart:
+        config = self._config
+        name = f"{config.name}.{number}"
+        return BrokerStart(
+            name,
+            config.name,
+            gateway_name(name),
+            [gateway for gateway in ended if gateway.startswith(f"{name}.")],
+            self._namespace,
+            str(self._directory.path),
+            -1,
+            -1,
+            config.host,
+            config.port + 1 + number if config.port else 0,
+            limits.store_timeout / 1000,
+            limits.store_lease / 1000,
+            str(tls.certificate),
+            str(tls.key),
+            str(files.certificate),
+            str(files.key),
+            str(files.authority),
+        )
+
+    async def _register(self, gateways: list[str]) -> None:
+        """Write down the names of the gateways of this node."""
+        member = self._member
+        assert member is not None
+        await self._call(lambda: self._table.beat(member, gateways))
+
+    def _answer(self, hello: Hello) -> tuple[Welcome, Channel | None]:
+        if hello.purpose != TO_CONTROLLER or self._controller is None:
+            return Welcome(0, "this node is not the controller"), None
+        return self._controller.attach(hello)
+
+    # ---- the look at the others ----
+
+    async def _look(self, rules: list[SasRule], namespace: NamespaceConfig, brokers: NodeBrokers) -> None:
+        lease = namespace.limits.store_lease / 1000
+        watch = LeaseWatch(lease)
+        member = self._member
+        assert member is not None
+        is_away = False
+        while True:
+            try:
+                if not await self._call(lambda: self._table.beat(member, brokers.gateways)):
+                    _log.error("another node has taken the name '%s'", member.name)
+                    self.is_replaced = True
+                    self._stop()
+                    return
+                look = await self._call(self._table.look)
+                is_away = False
+                self._keep_addresses(look)
+                if self._certificate is not None:
+                    self._certificate.renew()
+                await self._follow(look, watch, rules, namespace, brokers)
+            except (StoreError, OSError) as error:
+                if not is_away:
+                    _log.warning("the other nodes cannot be seen: %s", error)
+                is_away = True
+            await asyncio.sleep(lease / LOOKS)
+
+    async def _follow(
+        self,
+        look: ClusterLook,
+        watch: LeaseWatch,
+        rules: list[SasRule],
+        namespace: NamespaceConfig,
+        brokers: NodeBrokers,
+    ) -> None:
+        """Become the controller if there is none, and send the brokers its address."""
+        if self._controller is not None and self._controller.is_over:
+            await self._step_down()
+        is_free = watch.is_free(look.owner, boot_time())
+        if self._controller is None and is_free and look.stores:
+            controller = NodeController(
+                self._config.name, self._config.catalogue, self._directory.path, namespace
+            )
+            if await controller.claim(look.owner.claim):
+                self._controller = controller
+                alive = [one for one in look.members if not one.has_ended and one.age < 1.0]
+                others = [one for one in alive if one.name not in (look.owner.holder, self._config.name)]
+                expected = self._config.brokers + sum(one.brokers for one in others)
+                controller.start(rules, expected, look)
+        if self._controller is not None:
+            assert self._member is not None
+            brokers.use_controller(self._member.name, self._member.address)
+            return
+        holder = look.member(look.owner.holder)
+        if holder is not None:
+            brokers.use_controller(holder.name, holder.address)
+
+    def _keep_addresses(self, look: ClusterLook) -> None:
+        """Write the addresses of all stores into the data directory, where brokers read them."""
+        stores = [StoreAddress(store.name, store.url, store.identity) for store in look.stores]
+        if stores != self._known_stores:
+            write_addresses(self._directory.path, stores, self._config.catalogue)
+            self._known_stores = stores
+
+    async def _step_down(self) -> None:
+        controller, self._controller = self._controller, None
+        if controller is not None:
+            _log.warning("this node is not the controller any more")
+            await controller.stop()
+
+    # ---- the end ----
+
+    async def leave(self) -> None:
+        """Close clients and stores, then what this node has as the controller, and leave the cluster."""
+        if self.brokers is not None:
+            await self.brokers.leave(DRAIN_SECONDS)
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._controller is not None:
+            await self._controller.stop()
+        if self._port is not None:
+            self._port.close()
+        member = self._member
+        if member is not None and not self.is_replaced:
+            with contextlib.suppress(StoreError):
+                await self._call(lambda: self._table.end(member))
+        await self._call(self._table.close)
+        self._thread.shutdown(wait=False)

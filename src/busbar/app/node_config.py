@@ -1,0 +1,44 @@
+"""What `busbar serve --node` asks for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from busbar.app.config import ConfigError
+from busbar.app.store_places import WantedStores
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """What `--node` and the options beside it ask for."""
+
+    name: str
+    catalogue: str
+    """The address of the database in which nodes meet."""
+    host: str
+    port: int
+    """Of the node port; brokers have the ports behind it. 0: any free ports."""
+    brokers: int
+    stores: WantedStores
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"--node takes a name of at most 63 letters, digits, - and _, not {self.name!r}."
+            )
+        if not self.catalogue:
+            raise ConfigError("--node needs --catalogue: the database in which the nodes of a cluster meet.")
+        if self.stores.files:
+            raise ConfigError(
+                "The stores of a cluster are PostgreSQL databases: --stores takes addresses, and no number, with --node."
+            )
+        given = (self.certificate, self.key, self.authority)
+        if any(given) and not all(given):
+            raise ConfigError("--node-cert, --node-key and --node-ca belong together; give all, or none.")

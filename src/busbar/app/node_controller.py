@@ -1,0 +1,145 @@
+"""The controller as one node has it: the catalogue, its stores, and the brokers of all nodes that connect to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from busbar.app.config import NamespaceConfig
+from busbar.app.provisioning import provision
+from busbar.app.store_places import StoreAddress
+from busbar.broker.host_api import StoreHost
+from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.home import CatalogueHome
+from busbar.catalogue.local_broker import LocalBroker
+from busbar.catalogue.store_set import StoreSet
+from busbar.clock import wall_clock
+from busbar.cluster.catalogue_publisher import CataloguePublisher
+from busbar.cluster.channel import Channel
+from busbar.cluster.controller import ClusterController
+from busbar.cluster.hello import Hello, Welcome
+from busbar.cluster.node_settings import NodeSettings
+from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.model.errors import BusbarError
+from busbar.model.sas import SasRule
+from busbar.store.contract import StoreError
+from busbar.store.postgresql.catalogue import catalogue_at
+from busbar.store.postgresql.members import ClusterLook
+
+JOIN_SECONDS = 1.0
+RETRY_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class NodeController:
+    """From the claim of the catalogue to its loss."""
+
+    def __init__(self, node: str, url: str, directory: Path, namespace: NamespaceConfig) -> None:
+        self.is_over = False
+        """Whether another node has claimed the catalogue."""
+        self._node = node
+        self._url = url
+        self._namespace = namespace
+        self._home: CatalogueHome | None = None
+        self._cluster: ClusterController | None = None
+        self._catalogue: Catalogue | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def _lease(self) -> float:
+        return self._namespace.limits.store_lease / 1000
+
+    async def claim(self, stale: int) -> bool:
+        """Claim the catalogue, in place of that claim. False if another node was faster."""
+        place = catalogue_at(self._url, self._node, self._lease, is_shared=True, stale=[stale])
+        limits = self._namespace.limits
+        loop = asyncio.get_running_loop()
+        home = CatalogueHome(place, loop, limits.store_timeout / 1000, self._fenced)
+        try:
+            await home.claim()
+        except StoreError as error:
+            _log.info("the catalogue was not claimed: %s", error)
+            await home.close()
+            return False
+        self._home = home
+        return True
+
+    def _fenced(self) -> None:
+        self.is_over = True
+
+    def start(self, rules: list[SasRule], expected: int, look: ClusterLook) -> None:
+        """Serve as the controller from now on. So many brokers are expected at first."""
+        limits = self._namespace.limits
+        assert self._home is not None
+        port = LocalBroker()
+        members = CataloguePublisher(port)
+        cluster = self._cluster = ClusterController(members, self._lease / 12, self._lease / 4)
+        places = {one.name: StoreAddress(one.name, one.url, one.identity) for one in look.stores}
+        loop = asyncio.get_running_loop()
+        is_loading = True
+
+        def make_host(name: str) -> StoreHost:
+            place = places[name].location(self._lease).place
+            host = RemoteStoreHost(name, "", loop, wall_clock, port.dispatch, None, place)
+            cluster.add_store(host, is_new=not is_loading)
+            return host
+
+        stores = StoreSet([], make_host)
+        tier, name = self._namespace.tier, self._namespace.name
+        self._catalogue = Catalogue(stores, self._home, limits, tier, name)
+        port.serve(stores, self._catalogue)
+        port.inspect_remote = members.inspect
+        port.report_transfers = cluster.transfers
+        stores.carrier = members
+        settings = NodeSettings(rules, limits, "", "", namespace=name)
+
+        async def run() -> None:
+            nonlocal is_loading
+            addresses = {name: store.location(self._lease) for name, store in places.items()}
+            there = await asyncio.gather(
+                *[asyncio.to_thread(location.may_exist) for location in addresses.values()]
+            )
+            for name, exists in zip(addresses, there, strict=True):
+                if exists:
+                    stores.add(name)
+            is_loading = False
+            await cluster.wait_for_brokers(expected, JOIN_SECONDS)
+            await cluster.assign_orphans()
+            catalogue = self._catalogue
+            assert catalogue is not None
+            await catalogue.load([*places])
+            for note in (*catalogue.notes, *await provision(catalogue, self._namespace)):
+                _log.warning("%s", note)
+            await cluster.serve(settings, catalogue.readmit)
+
+        self._running = loop.create_task(self._run(run()))
+
+    async def _run(self, work: object) -> None:
+        try:
+            await work  # type: ignore[misc]
+        except (StoreError, BusbarError, OSError) as error:
+            _log.error("this node cannot be the controller: %s", error)
+            self.is_over = True
+        except Exception:
+            _log.exception("this node cannot be the controller")
+            self.is_over = True
+
+    def attach(self, hello: Hello) -> tuple[Welcome, Channel | None]:
+        if self._cluster is None or self.is_over:
+            return Welcome(0, "this node is not the controller any more"), None
+        return self._cluster.attach(hello)
+
+    async def stop(self) -> None:
+        """Leave the catalogue to the next controller. Brokers keep their stores."""
+        self.is_over = True
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        if self._cluster is not None:
+            await self._cluster.abandon()
+        if self._catalogue is not None:
+            await self._catalogue.close()
+        elif self._home is not None:
+            await self._home.close()

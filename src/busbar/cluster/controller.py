@@ -1,0 +1,346 @@
+"""The controller among nodes: it has the catalogue, and decides which broker process of which node owns which store.
+
+Rules:
+1. Broker processes of all nodes connect to the controller, which has no processes of its own. A broker that connects
+   reports the stores that it owns. It keeps them: another controller before this one may have assigned them.
+2. A store whose broker is not connected is watched in its own place. If the session of its owner has ended, or nothing is
+   seen of the owner for SILENT_OWNER seconds, the store is assigned to the connected broker with the fewest stores. That
+   broker claims it when it is free. While the owner works, the store stays assigned to it: others may reach it.
+3. A broker that does not answer a ping in time is silent: its channel is ended, and rule 2 follows.
+4. A gateway has ended when its broker reports that it leaves, or when its node has started the broker again. A channel
+   that ended proves nothing: clients of that gateway may hold sessions.
+5. A broker that connects again goes on with the entities and stores that it has. What changed meanwhile is brought to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from busbar.broker.fragment_loading import ANY_GATEWAY
+from busbar.broker.host_api import StoreHost
+from busbar.cluster import protocol
+from busbar.cluster.broker_connection import BrokerConnection
+from busbar.cluster.catalogue_publisher import CataloguePublisher
+from busbar.cluster.channel import Channel, ChannelClosed
+from busbar.cluster.hello import PROTOCOL_VERSIONS, Hello, Welcome
+from busbar.cluster.node_settings import NodeSettings, share_of
+from busbar.cluster.remote_store import OUT_OF_REACH
+from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.model.api import TransferReport
+from busbar.model.errors import BusbarError
+from busbar.store.contract import StoreError
+
+LOOK_SECONDS = 0.25
+REMEMBERED_GATEWAYS = 256
+
+_log = logging.getLogger(__name__)
+
+
+class AttachedBroker:
+    """A broker process that has connected."""
+
+    def __init__(self, hello: Hello) -> None:
+        self.name = hello.broker
+        self.gateway = hello.gateway
+        self.address = hello.address
+        self.held = hello.held
+        """Stores that it owned when it connected."""
+        self.hosts: dict[str, RemoteStoreHost] = {}
+        self.channel: BrokerConnection | None = None
+        self.is_open = False
+        """Whether it has a gateway, by this controller."""
+
+    @property
+    def there(self) -> protocol.NodeApi:
+        assert self.channel is not None
+        return protocol.NODES.remote(self.channel)
+
+    @property
+    def is_connected(self) -> bool:
+        return self.channel is not None and self.channel.is_connected
+
+
+class ClusterController:
+    def __init__(self, members: CataloguePublisher, ping_seconds: float, silent_owner: float) -> None:
+        """A broker is pinged every `ping_seconds`, and silent after twice as long. `silent_owner` is how long nothing must
+        be seen of a store's owner before another broker is asked to claim the store."""
+        self.owners: dict[str, str] = {}
+        """By store, the name of the broker that owns it, or that claims it now."""
+        self._members = members
+        self._ping_seconds = ping_seconds
+        self._silent_owner = silent_owner
+        self._brokers: dict[str, AttachedBroker] = {}
+        self._hosts: dict[str, RemoteStoreHost] = {}
+        self._ended: deque[tuple[str, str]] = deque(maxlen=REMEMBERED_GATEWAYS)
+        """Broker and gateway of processes that have certainly ended."""
+        self._settings: NodeSettings | None = None
+        self._readmit: Callable[[StoreHost], Awaitable[None]] | None = None
+        self._joined = asyncio.Event()
+        self._orphaned = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_abandoned = False
+
+    # ---- brokers ----
+
+    def attach(self, hello: Hello) -> tuple[Welcome, Channel | None]:
+        """The channel for a broker that connects."""
+        broker = AttachedBroker(hello)
+        broker.channel = BrokerConnection(
+            broker.hosts,
+            lambda: self._lost(broker),
+            self._members.broker,
+            leaving=lambda: self._note_ended(broker.name, broker.gateway),
+            may_have_others=True,
+        )
+        asyncio.get_running_loop().call_soon(self._start, self._join(broker, hello))
+        return Welcome(max(PROTOCOL_VERSIONS)), broker.channel
+
+    async def _join(self, broker: AttachedBroker, hello: Hello) -> None:
+        before = self._brokers.get(broker.name)
+        if before is not None and before.channel is not None:
+            before.channel.abort()
+            self._lost(before)
+        self._brokers[broker.name] = broker
+        for gateway in hello.ended:
+            self._note_ended(broker.name, gateway)
+        for store in broker.held:
+            self._keep(store, broker)
+        try:
+            await broker.there.ping()  # now the states of its stores are known
+            self._joined.set()
+            self._start(self._watch(broker))
+            if self._settings is not None:
+                await self._open(broker)
+        except ChannelClosed:
+            pass  # it connects again
+        except Exception:
+            _log.exception("%s cannot take part", broker.name)
+            if broker.channel is not None:
+                broker.channel.abort()
+
+    def _keep(self, store: str, broker: AttachedBroker) -> None:
+        """Leave a store to a broker that owns it (rule 1)."""
+        host = self._hosts.get(store)
+        if host is None:
+            return
+        other = self._brokers.get(self.owners.get(store, ""))
+        if other is not None and other is not broker and other.hosts.get(store) is host:
+            if host.is_open:
+                return  # it was claimed by another one meanwhile, and this one will find out
+            del other.hosts[store]
+            if other.is_connected:
+                self._start(_close_there(other, store))
+        self._give(host, broker)
+        self._publish({store: broker.name})
+
+    def _give(self, host: RemoteStoreHost, broker: AttachedBroker) -> None:
+        self.owners[host.name] = host.broker = broker.name
+        broker.hosts[host.name] = host
+        assert broker.channel is not None
+        host.attach_channel(broker.channel)
+
+    def _lost(self, broker: AttachedBroker) -> None:
+        channel = broker.channel
+        if channel is None or self._is_abandoned:
+            return
+        broker.channel = None
+        if broker.is_open:
+            self._members.remove_broker(channel)
+        for host in broker.hosts.values():
+            if host.is_reached_over(channel):
+                host.disconnected(OUT_OF_REACH)
+        if self._brokers.get(broker.name) is broker:
+            _log.warning("the channel to %s has ended", broker.name)
+        self._orphaned.set()
+
+    def _note_ended(self, broker: str, gateway: str) -> None:
+        """Report the end of a gateway to all, for whom its clients hold no sessions any more (rule 4)."""
+        if (broker, gateway) not in self._ended:
+            self._ended.append((broker, gateway))
+            for other in self._open_brokers():
+                other.there.broker_ended(broker, gateway)
+
+    async def _watch(self, broker: AttachedBroker) -> None:
+        """Ping a broker (rule 3)."""
+        while broker.is_connected:
+            try:
+                async with asyncio.timeout(2 * self._ping_seconds):
+                    await broker.there.ping()
+            except TimeoutError:
+                if broker.channel is not None:
+                    _log.warning("%s does not answer", broker.name)
+                    broker.channel.abort()
+            except ChannelClosed:
+                return
+            await asyncio.sleep(self._ping_seconds)
+
+    def _open_brokers(self) -> list[AttachedBroker]:
+        return [broker for broker in self._brokers.values() if broker.is_open and broker.is_connected]
+
+    # ---- stores ----
+
+    def add_store(self, host: RemoteStoreHost, *, is_new: bool) -> None:
+        """Add a store. One that is new is assigned at once. Others are kept by the brokers that own them, or assigned by
+        `assign_orphans`."""
+        self._hosts[host.name] = host
+        host.gateways = lambda: [ANY_GATEWAY]
+        host.on_open = lambda: self._tell_ended(host)
+        takers = self._takers()
+        owners = [broker for broker in takers if host.name in broker.held]
+        if owners:
+            self._keep(host.name, owners[0])
+        elif is_new and takers:
+            self._give(host, takers[0])
+
+    def _takers(self) -> list[AttachedBroker]:
+        """The brokers that can own stores, those with the fewest first."""
+        connected = [broker for broker in self._brokers.values() if broker.is_connected]
+        return sorted(connected, key=lambda broker: (len(broker.hosts), broker.name))
+
+    def _tell_ended(self, host: RemoteStoreHost) -> None:
+        broker = self._brokers.get(host.broker)
+        if broker is not None and broker.is_connected:
+            for name, gateway in self._ended:
+                broker.there.broker_ended(name, gateway)
+
+    def _orphans(self) -> list[RemoteStoreHost]:
+        found = []
+        for store, host in self._hosts.items():
+            broker = self._brokers.get(self.owners.get(store, ""))
+            if broker is None or not broker.is_connected:
+                found.append(host)
+        return found
+
+    async def assign_orphans(self) -> None:
+        """Look at the stores whose brokers are not connected, and assign those that may be claimed (rule 2)."""
+        orphans = self._orphans()
+        looks = [asyncio.to_thread(host.place.silence) for host in orphans if host.place is not None]
+        silences = await asyncio.gather(*looks)
+        left = self._orphans()
+        for host, silence in zip(orphans, silences, strict=True):
+            takers = self._takers()
+            if silence < self._silent_owner or host not in left or not takers:
+                continue
+            before = self._brokers.get(self.owners.get(host.name, ""))
+            if before is not None:
+                before.hosts.pop(host.name, None)
+            taker = takers[0]
+            self._give(host, taker)
+            if self._settings is not None:
+                _log.warning("%s is claimed by %s", host.name, taker.name)
+                if before is not None:
+                    for other in self._open_brokers():
+                        other.there.broker_lost(before.name)
+                self._publish({host.name: taker.name})
+                host.start_restoring()
+
+    def _publish(self, owners: dict[str, str]) -> None:
+        for broker in self._open_brokers():
+            broker.there.stores_moved(owners)
+
+    async def _watch_orphans(self) -> None:
+        while True:
+            if not self._orphans():
+                self._orphaned.clear()
+                await self._orphaned.wait()
+            await self.assign_orphans()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    # ---- serving ----
+
+    async def wait_for_brokers(self, count: int, patience: float) -> None:
+        """Wait for so many brokers, but after `patience` seconds only for the first one. Then the states of the stores that
+        they own are known."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        while len(self._takers()) < count:
+            self._joined.clear()
+            left = deadline - loop.time()
+            if left <= 0 and self._takers():
+                break
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._joined.wait(), left if left > 0 else None)
+        pings = [broker.there.ping() for broker in self._takers()]
+        await asyncio.gather(*pings, return_exceptions=True)
+
+    async def serve(self, settings: NodeSettings, readmit: Callable[[StoreHost], Awaitable[None]]) -> None:
+        """Open the gateways of all brokers, also of those that connect later. `readmit` brings a store up to date that was
+        open before."""
+        self._settings = settings
+        self._readmit = readmit
+        await asyncio.gather(
+            *[self._open_or_wait(broker) for broker in self._brokers.values() if broker.is_connected]
+        )
+        self._start(self._watch_orphans())
+
+    async def _open_or_wait(self, broker: AttachedBroker) -> None:
+        with contextlib.suppress(ChannelClosed):
+            await self._open(broker)
+
+    async def _open(self, broker: AttachedBroker) -> None:
+        """Let a broker take part, with a gateway. It may have one from an earlier controller."""
+        assert self._settings is not None and self._readmit is not None and broker.channel is not None
+        names = sorted(self._brokers)
+        others = [other for other in self._open_brokers() if other is not broker]
+        opened = broker.there.open_gateway(
+            msgspec.structs.replace(
+                self._settings,
+                limits=share_of(self._settings.limits, names.index(broker.name), len(names)),
+                owners={store: self.owners.get(store, "") for store in self._hosts},
+                brokers=names,
+                gateway=broker.gateway,
+                addresses={other.name: other.address for other in others},
+                has_nodes=True,
+            )
+        )
+        self._members.add_broker(broker.channel, is_new=False)
+        broker.is_open = True
+        await opened
+        for other in others:
+            other.there.broker_joined(broker.name, broker.address)
+        for name, gateway in self._ended:
+            broker.there.broker_ended(name, gateway)
+        for host in [*broker.hosts.values()]:
+            if host.is_open:
+                with contextlib.suppress(
+                    StoreError, BusbarError
+                ):  # then it is unavailable, and is admitted later
+                    await self._readmit(host)
+        await broker.there.connect_peers([other.name for other in others])
+
+    async def transfers(self) -> TransferReport:
+        """What all brokers move and hold. One that ends meanwhile is left out."""
+        asked = [broker.there.transfers() for broker in self._open_brokers()]
+        reports = await asyncio.gather(*asked, return_exceptions=True)
+        found = [report for report in reports if isinstance(report, TransferReport)]
+        moved = sum(report.moved for report in found)
+        return TransferReport(moved, [view for report in found for view in report.transfers])
+
+    async def abandon(self) -> None:
+        """Stop being the controller. Brokers keep their stores and clients, and connect to the next one."""
+        self._is_abandoned = True
+        for task in [*self._tasks]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for broker in self._brokers.values():
+            if broker.channel is not None:
+                broker.channel.abort()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _close_there(broker: AttachedBroker, store: str) -> None:
+    """Have a broker give up a store that it could not claim."""
+    assert broker.channel is not None
+    with contextlib.suppress(ChannelClosed):
+        await protocol.STORE.remote(broker.channel, store).close()

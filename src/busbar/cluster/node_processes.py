@@ -1,0 +1,63 @@
+"""What crosses between a node and the broker processes that it has started, on sockets without names."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from busbar.cluster.calls import RemoteInterface
+
+
+class BrokerStart(msgspec.Struct):
+    """With what a node starts a broker process."""
+
+    name: str
+    node: str
+    gateway: str
+    """The name of its gateway. No other has had it."""
+    ended: list[str]
+    """Gateways of its predecessors, which have ended."""
+    namespace: str
+    """The id of the cluster."""
+    directory: str
+    channel: int
+    fd_socket: int
+    """Descriptors of its ends of the channel, and of the socket over which clients come."""
+    host: str
+    port: int
+    """Where others reach its stores; 0: any free port."""
+    store_timeout: float
+    lease: float
+    """Both in seconds."""
+    certificate: str
+    certificate_key: str
+    """For clients."""
+    node_certificate: str
+    node_key: str
+    node_authority: str
+    """For other nodes."""
+
+
+class StartedBroker(Protocol):
+    """A broker process, as its node calls it."""
+
+    async def ping(self) -> None:
+        """Completes at once; the completion is the reply to the node."""
+
+    def use_controller(self, node: str, address: str) -> None:
+        """Connect to the controller there, unless that is done."""
+
+    async def leave(self, drain: float) -> None:
+        """Close the gateway, then all stores. What is under way may take `drain` seconds."""
+
+
+class StartingNode(Protocol):
+    """The node, as its broker processes call it."""
+
+    def gateway_opened(self) -> None:
+        """Note that clients can come."""
+
+
+STARTED = RemoteInterface[StartedBroker](StartedBroker)  # type: ignore[type-abstract]
+STARTING = RemoteInterface[StartingNode](StartingNode)  # type: ignore[type-abstract]

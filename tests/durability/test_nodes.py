@@ -1,0 +1,190 @@
+"""Nodes of a cluster die, or freeze, under load by the Azure SDK. The others claim their stores and go on.
+
+The nodes are processes of this machine, with real PostgreSQL servers, and a load balancer in front of them. Nothing that
+was acknowledged is lost, nothing is completed twice, and each session has one holder and its order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from busbar.cli.failure import CommandFailure
+from busbar.store.postgresql.address import parse_address
+from busbar.store.postgresql.catalogue import asked
+from harness.load_balancer import LoadBalancer
+from harness.postgresql import PostgresqlServer, own_database
+from harness.serving import Busbar, Properties, config_text
+from harness.waiting import eventually
+from tests.durability.test_store_outage import Operator
+from tests.durability.test_takeover import KEYS, QUEUES, Load
+
+LEASE = 1.5
+SHORT: dict[str, Properties] = {
+    # Clients of a dead node have locks, for which others have to wait.
+    name: {**properties, "LockDuration": "PT3S"}
+    for name, properties in QUEUES.items()
+}
+LIMITS = {"store_lease": int(LEASE * 1000), "min_lock_duration": 1_000}
+
+pytestmark = pytest.mark.timeout(200)
+
+
+class Cluster:
+    """Nodes that share a catalogue and stores, each with a data directory of its own."""
+
+    def __init__(self, directory: Path, databases: list[PostgresqlServer]) -> None:
+        self.nodes: dict[str, Busbar] = {}
+        self._directory = directory
+        self._urls = [databases[number % len(databases)].url(f"store_{number}") for number in range(4)]
+        self.catalogue = databases[0].url("catalogue")
+        self.front = LoadBalancer()
+
+    def start(self, *names: str) -> None:
+        config = config_text(SHORT, LIMITS)
+        for name in names:
+            arguments: tuple[str, ...] = ("--node", name, "--catalogue", self.catalogue)
+            if not self.nodes:  # the others find the stores beside the catalogue
+                arguments += ("--stores", *self._urls)
+            self.nodes[name] = Busbar(self._directory / name, config, arguments=arguments)
+        with ThreadPoolExecutor(len(names)) as pool:
+            [*pool.map(lambda name: self.nodes[name].start(), names)]
+        for name in names:
+            self.front.put_in(self.nodes[name])
+
+    def owners(self, asking: str) -> dict[str, tuple[str, str]]:
+        """State and broker of every store, as a node reports it."""
+        stores = Operator(self.nodes[asking]).ask("GET", "stores")
+        return {store["name"]: (store["state"], store["broker"]) for store in stores}
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to all processes of a node."""
+        node = self.nodes[name]
+        for process in node.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+
+    def kill(self, name: str) -> None:
+        self.front.take_out(self.nodes[name])
+        self.signal(name, signal.SIGKILL)
+        self.nodes.pop(name).kill()
+
+    def stop(self) -> None:
+        with ThreadPoolExecutor(3) as pool:
+            [*pool.map(lambda node: node.stop(), self.nodes.values())]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with own_database() as first, own_database() as second:
+        made = Cluster(tmp_path, [first, second])
+        try:
+            with made.front:
+                yield made
+        finally:
+            made.stop()
+
+
+def begin(load: Load) -> None:
+    for number in range(2):
+        load.begin(load.send, f"sender-{number}")
+        load.begin(load.work, f"worker-{number}")
+    load.begin(load.receive, "receiver-0")
+    eventually(lambda: all(load.book.at[key] for key in KEYS), seconds=60)
+
+
+def check(load: Load, since: float) -> None:
+    """Wait until every fragment has taken a message since then, end the load, and judge what clients were told."""
+    book = load.book
+    for key in KEYS:
+        eventually(lambda key=key: book.at[key][-1] > since, f"{key} is not served", seconds=60)  # type: ignore[misc]
+    print(f"all fragments took messages after {time.monotonic() - since:.2f} s")
+    load.end()
+    print(f"all was completed after {time.monotonic() - since:.2f} s, {len(book.acknowledged['p'])} in p")
+    assert book.faults == []
+    for queue in QUEUES:
+        assert book.left(queue) == set(), f"acknowledged and lost in {queue}"
+        twice = [number for number, count in book.numbers[queue].items() if count > 1]
+        assert twice == [], f"completed twice in {queue}"
+    for session, received in book.received.items():
+        first = [*dict.fromkeys(received)]
+        assert first == sorted(first), f"{session} is out of order"
+
+
+def all_open_without(cluster: Cluster, asking: str, victim: str) -> bool:
+    with contextlib.suppress(CommandFailure, OSError):  # while there is no controller
+        owners = cluster.owners(asking).values()
+        return all(state == "open" and not broker.startswith(f"{victim}.") for state, broker in owners)
+    return False
+
+
+def holder_of_catalogue(cluster: Cluster) -> str:
+    """The node that is the controller."""
+    address = parse_address(cluster.catalogue, "catalogue")
+    return str(asked(address, lambda connection: connection.fetch("SELECT holder FROM owner")[0][0]))
+
+
+@pytest.mark.req("P2", "P3", "P4", "P14", "P18", "P19", "P25", "S8", "S10", "S15")
+def test_a_frozen_node_is_replaced_and_comes_back(cluster: Cluster) -> None:
+    """All its processes stand still, with their connections: nothing but silence shows it."""
+    cluster.start("a", "b", "c")
+    controller = holder_of_catalogue(cluster)
+    owner = next(iter(cluster.owners("a").values()))[1].partition(".")[0]
+    other = next(name for name in cluster.nodes if name not in (owner, controller))
+    load = Load(cluster.front, retry_backoff_factor=0.05, retry_backoff_max=0.5)
+    begin(load)
+    frozen = time.monotonic()
+    cluster.signal(owner, signal.SIGSTOP)
+    cluster.front.take_out(cluster.nodes[owner])
+    eventually(lambda: all_open_without(cluster, other, owner), seconds=60)
+    print(
+        f"all stores were open after {time.monotonic() - frozen:.2f} s (controller: {controller}, owner: {owner})"
+    )
+    moved = cluster.owners(other)
+    cluster.signal(owner, signal.SIGCONT)
+    cluster.front.put_in(cluster.nodes[owner])
+    check(load, frozen)
+    eventually(lambda: served(cluster.nodes[owner]), "the thawed node serves clients again", seconds=60)
+    assert {broker for _, broker in moved.values()}.isdisjoint({f"{owner}.0"})
+    for name, node in cluster.nodes.items():
+        if "Traceback" in node.error_text:
+            print(name, node.error_text)
+        assert "Traceback" not in node.error_text, name
+    assert holder_of_catalogue(cluster) in {*cluster.nodes} - {owner if owner == controller else ""}
+
+
+def served(node: Busbar) -> bool:
+    """Whether clients of a node get answers."""
+    try:
+        with (
+            ServiceBusClient.from_connection_string(node.connection_string, retry_total=0) as client,
+            client.get_queue_sender("p") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("after the thaw"))
+    except ServiceBusError:
+        return False
+    return True
+
+
+@pytest.mark.req("P2", "P3", "P4", "P14", "P18", "P19", "P25", "S8", "S10", "S15")
+def test_the_node_with_the_stores_and_the_catalogue_is_killed(cluster: Cluster) -> None:
+    cluster.start("a", "b")
+    owner = next(iter(cluster.owners("a").values()))[1].partition(".")[0]
+    other = "b" if owner == "a" else "a"
+    load = Load(cluster.front, retry_backoff_factor=0.05, retry_backoff_max=0.5)
+    begin(load)
+    killed = time.monotonic()
+    cluster.kill(owner)
+    eventually(lambda: all_open_without(cluster, other, owner), seconds=60)
+    print(f"all stores were open after {time.monotonic() - killed:.2f} s")
+    check(load, killed)
+    assert "Traceback" not in cluster.nodes[other].error_text, cluster.nodes[other].error_text
