@@ -233,7 +233,7 @@ class LocalStoreHost:
         if not settled.done():
             if self.state is not StoreState.MOVING:
                 settled.set_exception(ServerBusy(self._lifecycle.unavailable_text))
-            elif self.commit_loop.is_settled:
+            elif self.commit_loop.is_settled and not self._unspoken:
                 settled.set_result(None)
 
     async def _release(self) -> None:

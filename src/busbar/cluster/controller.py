@@ -17,8 +17,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -29,16 +30,24 @@ from busbar.cluster import protocol
 from busbar.cluster.broker_connection import BrokerConnection
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel, ChannelClosed
+from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
 from busbar.cluster.hello import PROTOCOL_VERSIONS, Hello, Welcome
 from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.remote_store import OUT_OF_REACH
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.api import TransferReport
 from busbar.model.errors import BusbarError
+from busbar.model.node_views import NodeView, StoreFigures
 from busbar.store.contract import StoreError
 
 LOOK_SECONDS = 0.25
 REMEMBERED_GATEWAYS = 256
+VIEW_SECONDS = 1.0
+"""For which operators wait for a broker that does not answer."""
+GONE_SECONDS = 30.0
+"""After this time without a channel, the connections of a broker are not counted any more."""
+STARTING = "*"
+"""Stands for all gateways that have not connected yet, while the controller begins."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,12 +77,22 @@ class AttachedBroker:
 
 
 class ClusterController:
-    def __init__(self, members: CataloguePublisher, ping_seconds: float, silent_owner: float) -> None:
+    def __init__(
+        self,
+        members: CataloguePublisher,
+        counter: ConnectionCounter,
+        ping_seconds: float,
+        silent_owner: float,
+    ) -> None:
         """A broker is pinged every `ping_seconds`, and silent after twice as long. `silent_owner` is how long nothing must
         be seen of a store's owner before another broker is asked to claim the store."""
         self.owners: dict[str, str] = {}
         """By store, the name of the broker that owns it, or that claims it now."""
+        self.takeovers: Counter[str] = Counter()
+        """By store, how often it was claimed because its owner was not there, since this controller began."""
         self._members = members
+        self._counter = counter
+        self._counter.expect(STARTING)  # until the brokers that were there before have connected
         self._ping_seconds = ping_seconds
         self._silent_owner = silent_owner
         self._brokers: dict[str, AttachedBroker] = {}
@@ -92,10 +111,15 @@ class ClusterController:
     def attach(self, hello: Hello) -> tuple[Welcome, Channel | None]:
         """The channel for a broker that connects."""
         broker = AttachedBroker(hello)
+        if hello.catalogue:
+            self._counter.expect(broker.gateway)
+        else:  # it is new, and has no clients
+            self._counter.report(broker.gateway, {})
         broker.channel = BrokerConnection(
             broker.hosts,
             lambda: self._lost(broker),
             self._members.broker,
+            quota=CountedGateway(self._counter, broker.gateway),
             leaving=lambda: self._note_ended(broker.name, broker.gateway),
             may_have_others=True,
         )
@@ -158,10 +182,19 @@ class ClusterController:
                 host.disconnected(OUT_OF_REACH)
         if self._brokers.get(broker.name) is broker:
             _log.warning("the channel to %s has ended", broker.name)
+            asyncio.get_running_loop().call_later(GONE_SECONDS, self._free_connections, broker)
         self._orphaned.set()
+
+    def _free_connections(self, broker: AttachedBroker) -> None:
+        """Count the connections of a broker no more that has not come back: its machine may be off. If it does come back, it
+        reports them."""
+        now = self._brokers.get(broker.name)
+        if now is None or now.gateway != broker.gateway or not now.is_connected:
+            self._counter.ended(broker.gateway)
 
     def _note_ended(self, broker: str, gateway: str) -> None:
         """Report the end of a gateway to all, for whom its clients hold no sessions any more (rule 4)."""
+        self._counter.ended(gateway)
         if (broker, gateway) not in self._ended:
             self._ended.append((broker, gateway))
             for other in self._open_brokers():
@@ -235,6 +268,7 @@ class ClusterController:
             self._give(host, taker)
             if self._settings is not None:
                 _log.warning("%s is claimed by %s", host.name, taker.name)
+                self.takeovers[host.name] += 1
                 if before is not None:
                     for other in self._open_brokers():
                         other.there.broker_lost(before.name)
@@ -275,6 +309,7 @@ class ClusterController:
         open before."""
         self._settings = settings
         self._readmit = readmit
+        self._counter.ended(STARTING)
         await asyncio.gather(
             *[self._open_or_wait(broker) for broker in self._brokers.values() if broker.is_connected]
         )
@@ -315,6 +350,14 @@ class ClusterController:
                     await self._readmit(host)
         await broker.there.connect_peers([other.name for other in others])
 
+    async def nodes(self) -> list[NodeView]:
+        """What all broker processes show of themselves, with the takeovers that this controller has counted."""
+        found = await asyncio.gather(*[_view(broker) for _, broker in sorted(self._brokers.items())])
+        taken = [StoreFigures(store, takeovers=count) for store, count in self.takeovers.items()]
+        if found and taken:
+            found[0] = replace(found[0], figures=[*found[0].figures, *taken])
+        return [*found]
+
     async def transfers(self) -> TransferReport:
         """What all brokers move and hold. One that ends meanwhile is left out."""
         asked = [broker.there.transfers() for broker in self._open_brokers()]
@@ -337,6 +380,14 @@ class ClusterController:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _view(broker: AttachedBroker) -> NodeView:
+    if broker.is_connected:
+        with contextlib.suppress(ChannelClosed, TimeoutError):
+            async with asyncio.timeout(VIEW_SECONDS):
+                return replace(await broker.there.view(), address=broker.address)
+    return NodeView(broker.name, "silent", address=broker.address)
 
 
 async def _close_there(broker: AttachedBroker, store: str) -> None:

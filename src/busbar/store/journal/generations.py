@@ -32,22 +32,19 @@ class Generations:
         return any(generation.contains(fragment, lane, n) for generation in self._all())
 
     def has(self, fragment: int) -> bool:
-        return any(generation.has(fragment) for generation in self._all())
-
-    def is_moving(self, fragment: int) -> bool:
-        """Whether SQLite may have a part of what is pending of a fragment."""
-        return self.move is not None and self.move.generation.has(fragment)
+        """Whether something of a fragment is pending."""
+        return any(generation.net(fragment) is not None for generation in self._all())
 
     def nets(self, fragment: int) -> list[FragmentNet] | None:
-        """What is pending of a fragment, the oldest first; None if it is not one net in each generation."""
-        nets: list[FragmentNet] = []
-        for generation in reversed(self._all()):
-            if generation.has(fragment):
-                net = generation.net(fragment)
-                if net is None:
-                    return None
-                nets.append(net)
-        return nets
+        """All that is pending of a fragment, the youngest net first; None if one of them cannot be read."""
+        found = []
+        for generation in self._all():
+            if generation.has_sealed(fragment):
+                return None
+            net = generation.net(fragment)
+            if net is not None:
+                found.append(net)
+        return found
 
     def heads(self) -> dict[int, Head]:
         """The pending counters, by fragment."""
@@ -57,7 +54,7 @@ class Generations:
         return heads
 
     def add(self, batches: Sequence[Changes], last: dict[int, int]) -> None:
-        """Add a group commit. `last` has the highest number of each fragment before it, if that is known."""
+        """Add a group commit. `last` has the highest number of each fragment before it."""
         self.young.add(batches, last)
 
     def rotate(self, sequence: int) -> None:
@@ -72,6 +69,6 @@ class Generations:
         self.young = Pending(self._aging)
 
     def _all(self) -> list[Pending]:
-        """All generations, the youngest first."""
+        """The generations, the youngest first."""
         moving = None if self.move is None else self.move.generation
         return [each for each in (self.young, self._aging, moving) if each is not None]

@@ -1,4 +1,4 @@
-"""Answers reads from the net of a fragment (pending.py) and SQLite together, so that they need no move.
+"""Answers reads from the nets of a fragment (pending.py) and SQLite together, so that they need no move.
 
 Rules:
 1. A read that is answered here returns what it would return after a move. If that would take more than a few looks, it is
@@ -6,7 +6,9 @@ Rules:
 2. A pending put takes the place of what SQLite has under its number. Numbers that are deleted in a lane are left out of it.
 3. If pending edits or keeps concern a lane, reads of it are not answered. Taps read behind a position. They are answered if
    no number behind it is edited, kept or deleted.
-4. Answered are the reads that are frequent while messages come and go. These are pages of a lane, messages by number, ids
+4. Each generation has a net. What the older ones and SQLite have together is to a younger one what SQLite is to the oldest.
+   Rows in SQLite of a move that is under way are pending as well, so rule 2 holds for them.
+5. Answered are the reads that are frequent while messages come and go. These are pages of a lane, messages by number, ids
    of duplicate detection, and what taps read and sweep.
 """
 
@@ -33,32 +35,32 @@ LOOKS = 3
 """At SQLite, for one page: more of them would pass over messages that are deleted."""
 
 ReadIndex = Callable[[int, Sequence[Read]], None]
-"""`SqliteStore.read`: fills in reads of a fragment, from SQLite alone."""
+"""Fills in reads of a fragment from SQLite alone (`SqliteStore.read`), or with older nets. Raises NotAnswered."""
 
 
-class _Unanswered(Exception):
-    """An older net does not answer what a younger one asks."""
+class NotAnswered(Exception):
+    """An older net does not answer a read."""
 
 
-def answer(nets: list[FragmentNet], index: ReadIndex, read: Read) -> bool:
-    """Fill in a read from the nets of a fragment, the oldest first, and SQLite. False if it is not answered (rule 1)."""
-    for net in nets[:-1]:
-        index = _on_top(net, index)
+def answer(nets: Sequence[FragmentNet], index: ReadIndex, read: Read) -> bool:
+    """Fill in a read. False if it is not answered here (rule 1). The youngest net comes first."""
     try:
-        return _answer(nets[-1], index, read)
-    except _Unanswered:
+        return bool(nets) and _answer(nets[0], _below(nets[1:], index), read)
+    except NotAnswered:
         return False
 
 
-def _on_top(net: FragmentNet, index: ReadIndex) -> ReadIndex:
-    """What a net and the index below it are to a younger net: its index."""
+def _below(nets: Sequence[FragmentNet], index: ReadIndex) -> ReadIndex:
+    """What a younger net takes for SQLite (rule 4)."""
+    if not nets:
+        return index
+    below = _below(nets[1:], index)
 
-    def read_both(_: int, reads: Sequence[Read]) -> None:
-        for read in reads:
-            if not _answer(net, index, read):
-                raise _Unanswered
+    def fill_in(fragment: int, reads: Sequence[Read]) -> None:
+        if not all(_answer(nets[0], below, read) for read in reads):
+            raise NotAnswered
 
-    return read_both
+    return fill_in
 
 
 def _answer(net: FragmentNet, index: ReadIndex, read: Read) -> bool:

@@ -6,8 +6,8 @@ the last one (moving.py). Its transactions are not synced: the journal has every
 move, segments of the journal are free.
 
 Rules:
-1. Whatever writes to SQLite directly moves everything first. So does what reads of a fragment that has something pending,
-   unless the read is answered from both (pending_reads.py). So answers are as if there were no journal.
+1. Whatever writes to SQLite directly moves first. So does what reads of a fragment that has something pending, unless the
+   read is answered from both (pending_reads.py). So answers are as if there were no journal.
 2. A claim reads the journal after `applied` and moves it: the state is that after the last complete record.
 3. A journal is begun by the first commit. A clean release ends it and leaves one file.
 4. **When moves are made.** When the young generation is complete: between commits, as many rows at least as they add. And
@@ -98,7 +98,6 @@ class JournalStore:
         if state.is_moving:
             self._sqlite.undo_slices()
         self._pending = Generations()
-        self._last = {}
         self._applied = state.applied
         self._checkpoints = self._sqlite.checkpoints
         records = journal.recover(state, epoch)
@@ -355,8 +354,6 @@ class JournalStore:
 
     def _unanswered(self, fragment: int, reads: Sequence[Read]) -> Sequence[Read]:
         """Answer what can be answered without a move. Returns the other reads."""
-        if self._pending.is_moving(fragment):
-            self._finish()
         nets = self._pending.nets(fragment)
         if not nets:
             return reads
