@@ -21,7 +21,7 @@ from busbar.store.journal.segment_names import segments_of
 from busbar.store.journal.store import JournalStore
 
 GROUP = 1_000
-BODY = os.urandom(1024)
+BODIES = [os.urandom(1024) for _ in range(GROUP)]  # a record has the same object only once
 CHUNK = 1 << 20
 
 
@@ -30,10 +30,10 @@ def fill(path: Path, size: int, *, completed: bool) -> int:
     store = JournalStore(path)
     store.claim()
     last = 0
-    while last * (len(BODY) + 21) < size:
+    while last * (len(BODIES[0]) + 21) < size:
         changes = Changes(1)
         changes.puts[ACTIVE] = [
-            Record(n, 1, 0, 0, 0, len(BODY), BODY, None) for n in range(last + 1, last + GROUP + 1)
+            Record(last + k, 1, 0, 0, 0, len(body), body, None) for k, body in enumerate(BODIES, 1)
         ]
         if completed and last:
             changes.deletes[ACTIVE] = list(range(last - GROUP + 1, last + 1))
