@@ -18,7 +18,7 @@ from statistics import median
 
 from harness.amqp_driver import sas_token
 from harness.measured import rooms_are_compiled
-from harness.serving import Busbar, config_text
+from harness.serving import Busbar, Properties, config_text
 
 QUEUES = 100
 BROKERS = (1, 3)
@@ -49,7 +49,7 @@ def list_queues(server: Busbar) -> float:
 def main() -> int:
     if not rooms_are_compiled():
         print("the compiled rooms are not built: the interpreted ones are measured")
-    queues = {f"queue-{number:03}": {} for number in range(QUEUES)}
+    queues: dict[str, Properties] = {f"queue-{number:03}": {} for number in range(QUEUES)}
     with tempfile.TemporaryDirectory(prefix="busbar-bench-") as directory, ExitStack() as stack:
         servers = {}
         for count in BROKERS:
