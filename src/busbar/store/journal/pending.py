@@ -383,7 +383,7 @@ class Pending:
                 self._older._bytes += net.older.bytes - before_older
 
     def detach(self) -> None:
-        """Take nothing more out of the older generation: it is being moved."""
+        """Drop the older generation, which is being moved, and its memory. This one ages now and gets no more changes."""
         self._older = None
         for net in self._nets.values():
             net.older = None

@@ -142,6 +142,31 @@ def test_a_message_that_is_edited_after_its_generation_is_deleted_from_where_it_
     assert [record.n for record in dead.records] == [3]
 
 
+def test_a_message_that_is_deleted_while_it_is_moved(tmp_path: Path) -> None:
+    store = opened(tmp_path / "store.db")
+    put(store, 1, 3)
+    idle(store)
+    put(store, 4, 1)
+    store.maintain()  # begins the move of the first three
+    assert store.maintain()
+    assert in_sqlite(store) == [1, 2]
+    delete(store, 1, 3)
+    assert found(store) == [2, 4]
+
+
+def test_an_edit_does_not_revive_a_deleted_message(tmp_path: Path) -> None:
+    store = opened(tmp_path / "store.db")
+    put(store, 1, 2)
+    assert found(store) == [1, 2]
+    delete(store, 1)
+    changes = Changes(1)
+    changes.edits = [MessageEdit(ACTIVE, 1, DEAD, 1, None)]
+    store.commit([changes])
+    dead = ReadPage(DEAD, 0, 10, 1 << 40)
+    store.read(1, [dead])
+    assert (found(store), dead.records) == ([2], [])
+
+
 @pytest.mark.parametrize("slices", range(8))
 def test_an_unfinished_move_is_undone_and_made_again(
     tmp_path: Path, slices: int, monkeypatch: pytest.MonkeyPatch
