@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from busbar import __version__
+from busbar.app.addresses import address_for_others
 from busbar.app.certificates import TlsFiles
 from busbar.app.config import NamespaceConfig
 from busbar.app.data_directory import DataDirectory
@@ -119,7 +120,7 @@ class ClusterNode:
         node_tls = NodeTls(files)
         self._port = NodePort(node_tls, self._namespace, config.name, self._answer)
         port = await self._port.listen(config.host, config.port)
-        address = f"[{config.host}]:{port}" if ":" in config.host else f"{config.host}:{port}"
+        address = f"{address_for_others(config.host)}:{port}"
         member = self._member = Member(
             config.name,
             secrets.token_hex(8),
@@ -159,8 +160,10 @@ class ClusterNode:
             -1,
             config.host,
             config.port + 1 + number if config.port else 0,
+            address_for_others(config.host),
             limits.store_timeout / 1000,
             limits.store_lease / 1000,
+            limits.inline_commit_messages,
             str(tls.certificate),
             str(tls.key),
             str(files.certificate),

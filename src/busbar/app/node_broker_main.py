@@ -33,6 +33,7 @@ from busbar.cluster.node_broker import NodeBroker
 from busbar.cluster.node_processes import BrokerStart
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.node_tls import NodeTls, NodeTlsFiles
+from busbar.cluster.shared_quota import SharedQuota
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
 from busbar.rules.selection import RuleCompiler
@@ -49,8 +50,10 @@ async def _run(start: BrokerStart) -> None:
     async def open_gateway(settings: NodeSettings, port: ClusterBroker) -> Gateway:
         tls = server_context(TlsFiles(Path(start.certificate), Path(start.certificate_key), None))
         authority = Authority(settings.rules, port.authorization_rules)
-        gateway = Gateway(port, authority, settings.limits, tls, start.name)
+        quota = SharedQuota(port, settings.limits, lambda: 1 + len(node.peer_addresses))
+        gateway = Gateway(port, authority, settings.limits, tls, start.name, quota)
         await gateway.start()
+        node.on_controller = quota.counter_changed
         return gateway
 
     def fenced(store: str) -> None:
@@ -70,6 +73,7 @@ async def _run(start: BrokerStart) -> None:
             place.place,
             start.store_timeout,
             rules,
+            inline_messages=start.inline_messages,
         )
 
     def end() -> None:

@@ -17,6 +17,7 @@ from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel
+from busbar.cluster.connection_counter import ConnectionCounter
 from busbar.cluster.controller import ClusterController
 from busbar.cluster.hello import Hello, Welcome
 from busbar.cluster.node_settings import NodeSettings
@@ -75,7 +76,9 @@ class NodeController:
         assert self._home is not None
         port = LocalBroker()
         members = CataloguePublisher(port)
-        cluster = self._cluster = ClusterController(members, self._lease / 12, self._lease / 4)
+        cluster = self._cluster = ClusterController(
+            members, ConnectionCounter(limits), self._lease, limits.balance_delay / 1000
+        )
         places = {one.name: StoreAddress(one.name, one.url, one.identity) for one in look.stores}
         loop = asyncio.get_running_loop()
         is_loading = True
@@ -92,6 +95,9 @@ class NodeController:
         port.serve(stores, self._catalogue)
         port.inspect_remote = members.inspect
         port.report_transfers = cluster.transfers
+        port.report_nodes = cluster.nodes
+        port.move_remote = cluster.moves.move
+        cluster.unchanged = self._catalogue.unchanged
         stores.carrier = members
         settings = NodeSettings(rules, limits, "", "", namespace=name)
 

@@ -30,6 +30,7 @@ class BrokerConnection(Channel):
     ) -> None:
         """`broker` answers the gateway of the broker process. `introduce` is called with the name of another broker process
         to which this one has no channel, and `leaving` before this one ends. `quota` counts the connections of the gateway.
+
         If it `may_have_others`, the broker process can have stores that another controller assigned."""
         super().__init__()
         self._hosts = hosts

@@ -56,16 +56,15 @@ class NodeBroker(Channel):
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._attaching: asyncio.Task[None] | None = None
         self._connection: ControllerConnection | None = None
-        parent: StartingNode = STARTING.remote(self)
-        node.on_open = parent.gateway_opened
+        self._parent: StartingNode = STARTING.remote(self)
+        node.on_open = self._parent.gateway_opened
         node.reach_peers(self._reach)
 
     async def run(self, connection: ControllerConnection) -> None:
         """Listen for other brokers, and connect to the controller from now on. Raises OSError."""
         self._connection = connection
         port = await self._port.listen(self._start.host, self._start.port)
-        host = f"[{self._start.host}]" if ":" in self._start.host else self._start.host
-        self._address = f"{host}:{port}"
+        self._address = f"{self._start.address}:{port}"
         self._attaching = asyncio.get_running_loop().create_task(self._attach(connection))
 
     # ---- the node ----
