@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from busbar.cli.failure import CommandFailure
 from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.catalogue import asked
 from harness.load_balancer import LoadBalancer
+from harness.node_network import NodeNetwork
 from harness.postgresql import PostgresqlServer, own_database
 from harness.serving import Busbar, Properties, config_text
 from harness.waiting import eventually
@@ -49,12 +50,14 @@ class Cluster:
         self.catalogue = databases[0].url("catalogue")
         self.front = LoadBalancer()
 
-    def start(self, *names: str) -> None:
+    def start(self, *names: str, more: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        """Start nodes, with `more` arguments for each."""
         config = config_text(SHORT, LIMITS)
         for name in names:
             arguments: tuple[str, ...] = ("--node", name, "--catalogue", self.catalogue)
             if not self.nodes:  # the others find the stores beside the catalogue
                 arguments += ("--stores", *self._urls)
+            arguments += (more or {}).get(name, ())
             self.nodes[name] = Busbar(self._directory / name, config, arguments=arguments)
         with ThreadPoolExecutor(len(names)) as pool:
             [*pool.map(lambda name: self.nodes[name].start(), names)]
@@ -201,3 +204,39 @@ def test_the_node_that_is_the_controller_is_killed(cluster: Cluster) -> None:
     assert holder_of_catalogue(cluster) == other
     for name, node in cluster.nodes.items():
         assert "Traceback" not in node.error_text, (name, node.error_text)
+
+
+@pytest.mark.req("P2", "P4", "P14", "P18", "P19", "P25", "S8", "S10", "S15")
+def test_nodes_are_cut_off_from_each_other_and_not_from_their_stores(cluster: Cluster) -> None:
+    """Each serves its own stores. When the network is back, no store has another owner, and nothing is lost."""
+    with NodeNetwork() as network:
+        places = {"a": "127.0.0.2", "b": "127.0.0.3"}
+        more = {
+            name: ("--node-port", str(network.add(address)), "--node-address", address)
+            for name, address in places.items()
+        }
+        cluster.start("a", "b", more=more)
+        eventually(
+            lambda: {broker for _, broker in cluster.owners("a").values()} == {"a.0", "b.0"}, "balance"
+        )
+        controller = holder_of_catalogue(cluster)
+        other = "b" if controller == "a" else "a"
+        before = cluster.owners(controller)
+        load = Load(cluster.front, retry_backoff_factor=0.05, retry_backoff_max=0.5)
+        begin(load)
+        cut = time.monotonic()
+        network.cut()
+        eventually(lambda: not cluster.owners(other), "without the controller there is no management")
+        for name, node in cluster.nodes.items():
+            assert served(node), f"{name} takes messages without a key in its own fragments"
+        time.sleep(LEASE)  # longer than a lease: still nobody claims what its owner works with
+        mended = time.monotonic()
+        network.mend()
+        eventually(lambda: cluster.owners(other) == before, "the same owners as before")
+        check(load, mended)
+        print(f"the network was cut for {mended - cut:.2f} s")
+        for name, node in cluster.nodes.items():
+            assert "Traceback" not in node.error_text and "Fenced" not in node.error_text, (
+                name,
+                node.error_text,
+            )
