@@ -68,6 +68,10 @@ class StoreMoves:
         await self._move(store, broker)
         self._claims.pins[store] = broker
 
+    async def hand_over(self, store: str, broker: str) -> None:
+        """Move a store to a broker, without pinning it. Raises ServerBusy."""
+        await self._move(store, broker)
+
     async def _move(self, store: str, broker: str) -> None:
         async with self._one_at_a_time:
             if self._claims.owners[store] == broker:
