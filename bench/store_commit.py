@@ -4,6 +4,9 @@
 
 For each number of messages per commit: messages per second and CPU-µs per message (system time included), and the ratio
 of the time to that of the raw log. The ratio is what to compare between machines; the rest depends on the disk.
+
+Then the same with the copies of a topic, whose subscriptions have consumers that keep up: what a message with all its copies
+costs, and the ratio to a message of a queue. It should be at most 3 with ten subscriptions and 25 with a hundred.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ from busbar.store.journal.store import JournalStore
 from busbar.store.sqlite.store import SqliteStore
 
 CASES = ((1, 1024), (10, 1024), (100, 1024), (1000, 1024), (100, 65_536), (20, 262_144))
+TOPIC_COMMITS = (1, 10)
+"""Messages; a commit has so many for each subscription, and at most 1,000 copies."""
+SUBSCRIPTIONS = (1, 10, 100)
 KEPT = 4  # commits that stay in the queue while it is in motion
 
 
@@ -98,6 +104,11 @@ class Queue:
             self.first += self.count
         self._commit(changes)
 
+    def cycle_and_read(self) -> None:
+        """Put as many as are completed, and read the page that follows, as a queue does whose window is empty."""
+        self.cycle()
+        self.store.read(1, [ReadPage(ACTIVE, self.last - self.count + 1, self.count, 1 << 40)])
+
     def dead_letter(self) -> None:
         if self.last - self.first < self.count:
             self._rewind()
@@ -127,16 +138,66 @@ class Queue:
         self.dead = self.first
 
 
+class Topic:
+    """The fragments of a topic's subscriptions: a commit has the copies of its messages, which share their bytes."""
+
+    def __init__(self, store: Store, count: int, body: bytes, subscriptions: int) -> None:
+        self.store = store
+        self.store.claim()
+        self.count = count
+        self.body = body
+        self.fragments = range(1, subscriptions + 1)
+        self.last = 0
+
+    def cycle(self) -> None:
+        """Put as many as are completed."""
+        contents = [bytes(bytearray(self.body)) for _ in range(self.count)]
+        numbers = range(self.last + 1, self.last + self.count + 1)
+        done = self.last - KEPT * self.count
+        self.last += self.count
+        batches = []
+        for fragment in self.fragments:
+            changes = Changes(fragment)
+            size = len(self.body)
+            changes.puts[ACTIVE] = [
+                Record(n, 1_700_000_000_000, 0, 0, 0, size, content, None)
+                for n, content in zip(numbers, contents, strict=True)
+            ]
+            if done >= 0:
+                changes.deletes[ACTIVE] = list(range(done + 1, done + self.count + 1))
+            waiting = min(self.last, (KEPT + 1) * self.count)
+            changes.head = Head(fragment, self.last, [waiting] + [0] * (LANES - 1), waiting * size)
+            batches.append(changes)
+        self.store.commit(batches)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     arguments.add_argument("--seconds", type=float, default=20.0, help="about how long the whole run takes")
     arguments.add_argument("--directory", type=Path, default=None, help="where to write (a real disk)")
     given = arguments.parse_args()
-    each = given.seconds / (len(CASES) * 5.5)
+    each = given.seconds / (len(CASES) * 6.5)
     print("per commit  bytes   step                       msg/s   CPU-µs/msg   time/raw log   CPU/raw log")
     for count, size in CASES:
         with tempfile.TemporaryDirectory(dir=given.directory) as name:
             _case(Path(name), count, size, each)
+    print("\nper commit  store     subscriptions       CPU-µs/msg   to a queue")
+    for count in TOPIC_COMMITS:
+        for kind, make in (("SQLite", SqliteStore), ("journal", JournalStore)):
+            _topics(kind, make, count, each, given.directory)
+
+
+def _topics(
+    kind: str, make: Callable[[Path], Store], count: int, each: float, directory: Path | None
+) -> None:
+    queue = 0.0
+    for subscriptions in SUBSCRIPTIONS:
+        with tempfile.TemporaryDirectory(dir=directory) as name:
+            store = make(Path(name) / "store.db")
+            cost = measure(Topic(store, count, os.urandom(1024), subscriptions).cycle, count, each).cpu
+            store.release()
+        queue = queue or cost
+        print(f"{count:10}  {kind:<8}{subscriptions:15}{cost:17.1f}{cost / queue:13.2f}", flush=True)
 
 
 def _case(directory: Path, count: int, size: int, each: float) -> None:
@@ -150,7 +211,11 @@ def _case(directory: Path, count: int, size: int, each: float) -> None:
     }
     for name, store in stores.items():
         queue = Queue(store, count, body)
-        for label, step in (("put + complete", queue.cycle), ("put", queue.put)):
+        for label, step in (
+            ("put + complete", queue.cycle),
+            ("the same and read", queue.cycle_and_read),
+            ("put", queue.put),
+        ):
             _line(count, size, f"{name}, {label}", measure(step, count, each), raw)
         queue.prepare(max(3, min(50, 5000 // count, (32 << 20) // (count * size))))
         for label, step in (("dead-letter", queue.dead_letter), ("read a page", queue.read)):

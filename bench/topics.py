@@ -4,6 +4,9 @@ Each subscription that selects a message keeps a copy, so a send costs more with
 not match costs its evaluation. Queue and topics are measured in turn, and the median of the ratios of neighbours in time
 counts. A topic with one subscription that gets everything has to stay within BUDGET of a queue: there is one commit for
 both.
+
+Then all subscriptions have consumers that keep up. A message is sent once, and received and settled as often as there are
+subscriptions. It is compared with a message that is sent to a queue, received and settled. There is no budget for that.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ import uvloop
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, ULong
-from harness.cycle import Cost, sending
+from harness.amqp_driver import connect
+from harness.cycle import BODY, Cost, Meter, require_success, send_for, sending
 from harness.measured import MeasuredServer, measured_server, rooms_are_compiled
 
 SECONDS = 1.0
@@ -67,6 +71,39 @@ _MESSAGE = b"".join(
 )
 
 
+FOLLOWED = {"10, with consumers": 10, "100, with consumers": 100}
+FEW = 40
+"""In flight, so that the copies of all are pending in the store at once."""
+
+
+def followed() -> list[dict[str, object]]:
+    return [
+        {
+            "Name": f"followed-{count}",
+            "Properties": {"MaxSizeInMegabytes": 5120},
+            "Subscriptions": [{"Name": f"s{number}", "Rules": [EVERYTHING]} for number in range(count)],
+        }
+        for count in FOLLOWED.values()
+    ]
+
+
+async def cost_with_consumers(server: MeasuredServer, entity: str, ends: list[str]) -> Cost:
+    """Send for a time while each end receives and settles everything."""
+    sending_side, receiving_side = await connect(server.busbar.port), await connect(server.busbar.port)
+    receivers = [await receiving_side.receiver(end, credit=IN_FLIGHT) for end in ends]
+    sender = await sending_side.sender(entity, lambda _number: _MESSAGE, in_flight=FEW, body=BODY)
+    await sender.send(2 * FEW)
+    meter, before = Meter(server), sender.acknowledged
+    await send_for(sender, SECONDS)
+    for receiver in receivers:
+        await receiver.settled(sender.acknowledged)
+    cost = meter.cost(entity, sender.acknowledged - before)
+    require_success(sender)
+    await sending_side.close()
+    await receiving_side.close()
+    return cost
+
+
 async def cost_of(server: MeasuredServer, entity: str) -> Cost:
     return await sending(server, entity, IN_FLIGHT, SECONDS, payload=lambda number: _MESSAGE, what=entity)
 
@@ -87,9 +124,30 @@ async def compare(server: MeasuredServer) -> float:
     return ratios[0]
 
 
+async def compare_with_consumers(server: MeasuredServer) -> None:
+    for what, count in FOLLOWED.items():
+        topic = f"followed-{count}"
+        ends = [f"{topic}/Subscriptions/s{number}" for number in range(count)]
+        pairs = [
+            (
+                await cost_with_consumers(server, "consumed", ["consumed"]),
+                await cost_with_consumers(server, topic, ends),
+            )
+            for _ in range(ROUNDS)
+        ]
+        rate = max(cost.messages / cost.seconds for _, cost in pairs)
+        cpu = median(cost.cpu_us for _, cost in pairs)
+        ratio = median(topic.cpu_us / queue.cpu_us for queue, topic in pairs)
+        print(f"{what:<34}{rate:>12,.0f}{cpu:>9.1f}{ratio:>12.2f}", flush=True)
+
+
 def main() -> int:
-    with measured_server({"queue": {"MaxSizeInMegabytes": 5120}}, topics=topics()) as server:
+    queues: dict[str, dict[str, object]] = {
+        name: {"MaxSizeInMegabytes": 5120} for name in ("queue", "consumed")
+    }
+    with measured_server(queues, topics=[*topics(), *followed()]) as server:
         ratio = uvloop.run(compare(server))
+        uvloop.run(compare_with_consumers(server))
     if not rooms_are_compiled():
         print(
             "\nthe compiled rooms are not built: the interpreted ones were measured, and no ratio is asked of them"

@@ -43,10 +43,13 @@ class MemoryPlace:
             raise self.refusal
         if self.disk is None:
             raise StoreMissing("the store is missing")
-        store = PlacedStore(self, self.disk)
+        store = self.handle(self.disk)
         store.break_after(self.breaks_after)
         self.breaks_after = -1
         return store
+
+    def handle(self, disk: Disk) -> PlacedStore:
+        return PlacedStore(self, disk)
 
     def location(self) -> StoreLocation:
         return StoreLocation("memory:", self._recreate, lambda: 0, lambda: self.disk and self.serial)

@@ -127,6 +127,9 @@ class MemoryStore:
     def commits_at_once(self, batches: Sequence[Changes]) -> bool:
         return self.is_at_once
 
+    def maintain(self) -> bool:
+        return False
+
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:
         here = self._owned().fragments
         asked = here if only is None else here.keys() & set(only)

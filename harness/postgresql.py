@@ -47,7 +47,8 @@ def binaries() -> Path:
     return installed[-1]
 
 
-def _call(program: str, *arguments: str) -> None:
+def call_program(program: str, *arguments: str) -> None:
+    """Run a program of PostgreSQL, as the user of the servers. Raises RuntimeError."""
     done = subprocess.run(
         [str(binaries() / program), *arguments],
         stdout=subprocess.PIPE,
@@ -78,7 +79,7 @@ def make_template(directory: Path) -> Path:
     """Create the data directory of a server that was never started."""
     directory.mkdir(mode=0o700, parents=True)
     _own(directory)
-    _call(
+    call_program(
         "initdb", "-D", str(directory), "-U", "busbar", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
     )
     return directory
@@ -206,7 +207,7 @@ class PostgresqlServer:
         made.data.mkdir(mode=0o700)
         made.own_data()
         address = f"host=127.0.0.1 port={self.port} user=busbar application_name={name}"
-        _call(
+        call_program(
             "pg_basebackup",
             "-D",
             str(made.data),
@@ -221,9 +222,20 @@ class PostgresqlServer:
         )
         return made
 
+    def backup(self) -> Path:
+        """A copy of its data, made while it runs, from which a server can be started."""
+        made = self.root / "backup"
+        made.mkdir(mode=0o700)
+        _own(made)
+        address = f"host=127.0.0.1 port={self.port} user=busbar"
+        call_program(
+            "pg_basebackup", "-D", str(made), "-d", address, "-X", "stream", "-c", "fast", "--no-sync"
+        )
+        return made
+
     def promote(self) -> None:
         """Make a primary of a standby."""
-        _call("pg_ctl", "promote", "-D", str(self.data), "-w")
+        call_program("pg_ctl", "promote", "-D", str(self.data), "-w")
 
     def remove(self) -> None:
         self.kill()

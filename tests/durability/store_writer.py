@@ -18,6 +18,7 @@ from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadIdPage, ReadPage
 from busbar.model.message import ACTIVE, DEAD, LANES, SCHEDULED, Record
 from busbar.store.contract import Store, StoreError
+from busbar.store.journal import moving
 from busbar.store.journal import store as journal_store
 from busbar.store.journal.store import JournalStore
 from busbar.store.sqlite import file
@@ -138,7 +139,7 @@ def opened(path: Path, has_journal: bool) -> SqliteStore | JournalStore:
     """A store whose journal is moved often, so that every part of a move is interrupted."""
     if not has_journal:
         return SqliteStore(path)
-    journal_store.MAX_PENDING = 8_000
+    journal_store.MAX_PENDING, journal_store.GENERATION, moving.SLICE = 40_000, 8_000, 8
     return JournalStore(path, SEGMENT)
 
 
@@ -169,6 +170,8 @@ def write_on(store: Store) -> None:
     os.write(1, b"found %d\n" % k)
     while True:
         k += 1
+        if k % 3 == 0:
+            store.maintain()  # begins a move, or goes on with one
         store.commit([changes_of(k, fragment, expected) for fragment in FRAGMENTS])
         os.write(1, b"acked %d\n" % k)
 

@@ -4,17 +4,27 @@ error, locks of messages and sessions stay, and each session keeps its order.
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+)
 
+from busbar.cli.failure import CommandFailure
+from harness.postgresql import own_database
+from harness.processes import brokers_of
 from harness.serving import Busbar, Properties, config_text
 from harness.waiting import eventually
 from tests.durability.outage_load import keys_by_fragment
@@ -31,6 +41,8 @@ QUEUES: dict[str, Properties] = {
 
 class StrictLoad:
     """Clients for which every error is a fault: nothing is repeated."""
+
+    receive_seconds = 0.3
 
     def __init__(self, server: Busbar) -> None:
         self._server = server
@@ -78,9 +90,9 @@ class StrictLoad:
                     return
 
     def receive(self, name: str, client: ServiceBusClient) -> None:
-        with client.get_queue_receiver("p", max_wait_time=2) as receiver:
+        with client.get_queue_receiver("p") as receiver:
             while not self.stop.is_set() or self.left():
-                for message in receiver.receive_messages(20, max_wait_time=0.3):
+                for message in receiver.receive_messages(20, max_wait_time=self.receive_seconds):
                     receiver.complete_message(message)
                     self.completed.append(str(message))
 
@@ -97,6 +109,25 @@ class StrictLoad:
 
         return work
 
+    def begin_all(self) -> None:
+        """Begin clients of both queues, and wait until each has done something with every fragment."""
+        for session in SESSIONS:
+            self.begin(f"worker {session}", self.work(session))
+        self.begin("sender-0", self.send_keyed)
+        self.begin("sender-1", self.send_keyed)
+        self.begin("sender-2", self.send_sessions)
+        self.begin("receiver-0", self.receive)
+        self.begin("receiver-1", self.receive)
+        self.until_sent(0.0)
+        eventually(lambda: self.faults or all(self.received[session] for session in SESSIONS))
+
+    def until_sent(self, since: float) -> None:
+        """Wait until something was sent to every fragment since then."""
+        eventually(lambda: self.faults or all(self.at[key] and self.at[key][-1] > since for key in KEYS))
+
+    def longest_pause(self) -> float:
+        return max(after - before for at in self.at.values() for before, after in pairwise(at))
+
     def end(self) -> None:
         self.stop.set()
         for thread in self._threads:
@@ -111,8 +142,7 @@ class StrictLoad:
 
 
 @contextmanager
-def serving(data: Path, *arguments: str) -> Iterator[tuple[Busbar, Operator]]:
-    limits = {"balance_delay": 600_000}
+def serving(data: Path, limits: dict[str, object], *arguments: str) -> Iterator[tuple[Busbar, Operator]]:
     server = Busbar(data, config_text(QUEUES, limits), arguments=arguments).start()
     try:
         yield server, Operator(server)
@@ -121,49 +151,79 @@ def serving(data: Path, *arguments: str) -> Iterator[tuple[Busbar, Operator]]:
     assert "Traceback" not in server.error_text, server.error_text
 
 
-def lock_one_of_each_fragment(receiver: ServiceBusReceiver, client: ServiceBusClient) -> list[object]:
+def owners(operator: Operator) -> dict[str, str]:
+    views = operator.ask("GET", "stores")
+    return {view["name"]: view["broker"] for view in views if view["state"] == "open"}
+
+
+def lock_one_of_each_fragment(
+    receiver: ServiceBusReceiver, client: ServiceBusClient
+) -> list[ServiceBusReceivedMessage]:
     with client.get_queue_sender("held") as sender:
         for key in KEYS:
             sender.send_messages(ServiceBusMessage(key, partition_key=key))
-    locked: list[object] = []
+    locked: list[ServiceBusReceivedMessage] = []
     while len(locked) < len(KEYS):
         locked += receiver.receive_messages(len(KEYS), max_wait_time=5)
     return locked
 
 
+OTHER = {"broker-0": "broker-1", "broker-1": "broker-0"}
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.req("P2", "P3", "P14", "S8", "S10", "S15")
 def test_stores_change_hands_under_load_and_no_client_notices(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path / "data", "--brokers", "2", "--stores", "4") as (server, operator),
-        ExitStack() as stack,
-    ):
+    """Two of them are files, and two are in PostgreSQL. All go to the other broker, and back."""
+    with ExitStack() as stack:
+        database = stack.enter_context(own_database())
+        stores = ("--stores", "2", database.url(), database.url("more"))
+        started = serving(tmp_path / "data", {"balance_delay": 600_000}, "--brokers", "2", *stores)
+        server, operator = stack.enter_context(started)
         load = StrictLoad(server)
         client = stack.enter_context(load.client())
         holder = stack.enter_context(client.get_queue_receiver("held"))
         locked = lock_one_of_each_fragment(holder, client)
-        for session in SESSIONS:
-            load.begin(f"worker {session}", load.work(session))
-        load.begin("sender-0", load.send_keyed)
-        load.begin("sender-1", load.send_keyed)
-        load.begin("sender-2", load.send_sessions)
-        load.begin("receiver-0", load.receive)
-        load.begin("receiver-1", load.receive)
-        eventually(lambda: load.faults or all(load.at[key] for key in KEYS))
-        eventually(lambda: load.faults or all(load.received[session] for session in SESSIONS))
-        owners = {view["name"]: view["broker"] for view in operator.ask("GET", "stores")}
+        load.begin_all()
+        before = owners(operator)
         moved_at = time.monotonic()
-        for store, owner in [*owners.items(), *owners.items()]:
-            other = {"broker-0": "broker-1", "broker-1": "broker-0"}
-            now = next(view for view in operator.ask("GET", "stores") if view["name"] == store)["broker"]
-            view = operator.ask("POST", f"stores/{store}/move/{other[now]}")
-            assert (view["broker"], view["state"]) == (other[now], "open"), owner
-        for key in KEYS:
-            eventually(lambda key=key: load.faults or load.at[key][-1] > moved_at)  # type: ignore[misc]
+        for store in [*before, *before]:
+            to = OTHER[owners(operator)[store]]
+            view = operator.ask("POST", f"stores/{store}/move/{to}")
+            assert (view["broker"], view["state"]) == (to, "open")
+        load.until_sent(moved_at)
         for message in locked:
-            holder.complete_message(message)  # type: ignore[arg-type]
+            holder.complete_message(message)
         load.end()
         load.check()
-        pauses = [b - a for at in load.at.values() for a, b in pairwise(at)]
-        print(f"{len(load.completed)} messages, the longest pause of a key is {max(pauses):.3f} s")
-        assert {view["name"]: view["broker"] for view in operator.ask("GET", "stores")} == owners
+        print(f"{len(load.completed)} messages, the longest pause of a key is {load.longest_pause():.3f} s")
+        assert owners(operator) == before
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.req("P2", "P3")
+def test_a_broker_that_was_killed_gets_its_stores_back(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", {"balance_delay": 200}, "--brokers", "2", "--stores", "4") as (
+        server,
+        operator,
+    ):
+        before = owners(operator)
+        killed = brokers_of(server)["broker-1"]
+        os.kill(killed, signal.SIGKILL)
+        with suppress(CommandFailure):  # the request came to the broker that was killed
+            owners(operator)
+        eventually(lambda: owners(operator) == dict.fromkeys(before, "broker-0"))
+        eventually(lambda: owners(operator) == before)
+        assert brokers_of(server)["broker-1"] != killed
+        with StrictLoad(server).client() as client, client.get_queue_sender("p") as sender:
+            for key in KEYS:
+                sender.send_messages(ServiceBusMessage(key, partition_key=key))
+        with pytest.raises(
+            CommandFailure, match="There is no broker 'broker-7'; there are broker-0, broker-1"
+        ):
+            operator.ask("POST", "stores/store-0/move/broker-7")
+        with pytest.raises(CommandFailure, match="There is no store 'store-9'; there are store-0"):
+            operator.ask("POST", "stores/store-9/move/broker-0")
+        operator.ask("POST", "stores/store-0/move/broker-1")
+        eventually(lambda: [*owners(operator).values()].count("broker-1") == 2)
+        assert owners(operator)["store-0"] == "broker-1", "it is pinned, and another one has made room"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import shlex
@@ -16,7 +15,7 @@ import typer
 import yaml
 
 from busbar.app.config import parse_config
-from busbar.cli.main import app, serve
+from busbar.cli.main import app
 from busbar.gateway.http.probes import LIVE, READY
 from busbar.store.postgresql.address import parse_address
 
@@ -64,7 +63,6 @@ def parsed(arguments: list[str]) -> dict[str, Any]:
         return dict(context.params)
 
 
-HAS_NODES = "node" in inspect.signature(serve).parameters
 SINGLE = {"systemd": unit_line()[1:], "image": image_command()}
 CLUSTER = {name: service["command"] for name, service in NODES.items()} | {
     "kubernetes": kubernetes_arguments()
@@ -76,7 +74,6 @@ def test_the_command_line_of_one_busbar_is_understood(name: str) -> None:
     assert parsed(SINGLE[name])["data"] in (Path("/var/lib/busbar"), Path("/data"))
 
 
-@pytest.mark.skipif(not HAS_NODES, reason="this version has no nodes on several machines yet")
 @pytest.mark.parametrize("name", CLUSTER)
 def test_the_command_line_of_a_node_is_understood(name: str) -> None:
     found = parsed(CLUSTER[name])

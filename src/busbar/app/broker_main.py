@@ -41,7 +41,7 @@ from busbar.rules.selection import RuleCompiler
 async def _open_gateway(name: str, settings: NodeSettings, port: ClusterBroker) -> Gateway:
     tls = server_context(TlsFiles(Path(settings.certificate), Path(settings.certificate_key), None))
     authority = Authority(settings.rules, port.authorization_rules)
-    quota = SharedQuota(port, settings.limits, len(settings.brokers))
+    quota = SharedQuota(port, settings.limits, lambda: len(settings.brokers))
     gateway = Gateway(port, authority, settings.limits, tls, name, quota)
     await gateway.start()
     return gateway

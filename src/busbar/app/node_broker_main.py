@@ -50,10 +50,10 @@ async def _run(start: BrokerStart) -> None:
     async def open_gateway(settings: NodeSettings, port: ClusterBroker) -> Gateway:
         tls = server_context(TlsFiles(Path(start.certificate), Path(start.certificate_key), None))
         authority = Authority(settings.rules, port.authorization_rules)
-        quota = SharedQuota(port, settings.limits, len(settings.brokers))
-        broker.on_open = quota.counter_changed
+        quota = SharedQuota(port, settings.limits, lambda: 1 + len(node.peer_addresses))
         gateway = Gateway(port, authority, settings.limits, tls, start.name, quota)
         await gateway.start()
+        node.on_controller = quota.counter_changed
         return gateway
 
     def fenced(store: str) -> None:

@@ -76,9 +76,8 @@ class NodeController:
         assert self._home is not None
         port = LocalBroker()
         members = CataloguePublisher(port)
-        counter = ConnectionCounter(limits)
         cluster = self._cluster = ClusterController(
-            members, counter, self._lease, limits.balance_delay / 1000
+            members, ConnectionCounter(limits), self._lease, limits.balance_delay / 1000
         )
         places = {one.name: StoreAddress(one.name, one.url, one.identity) for one in look.stores}
         loop = asyncio.get_running_loop()

@@ -347,9 +347,7 @@ async def _broker(
         port.report_transfers = moves.transfers
         make_host = _local_hosts(places, namespace.limits, port, fenced, moves.on_store_open)
     else:
-        port.report_transfers = processes.transfers
         port.inspect_remote = members.inspect
-        port.move_remote = processes.moves.move
         make_host = _remote_hosts(processes, places, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
     port.own_hosts = lambda: [host for host in stores.hosts if isinstance(host, LocalStoreHost)]
@@ -411,7 +409,10 @@ def _supervisor(
 def _remote_hosts(
     processes: BrokerSupervisor, places: StorePlaces, port: LocalBroker, fenced: Callable[[], None]
 ) -> Callable[[str], StoreHost]:
-    """Makes the host of a store that a broker process has."""
+    """Makes the host of a store that a broker process has. Operators ask these processes through the broker API."""
+    port.report_transfers = processes.transfers
+    port.move_remote = processes.moves.move
+    port.restart_remote = processes.rolling.start
     loop = asyncio.get_running_loop()
 
     def make_host(name: str) -> StoreHost:

@@ -54,6 +54,11 @@ class EffectGate:
         self._fail = fail
         self._waiting: list[Effect] = []
 
+    @property
+    def is_passed(self) -> bool:
+        """Whether all effects so far were performed."""
+        return not self._waiting
+
     def perform(self, effects: list[Effect]) -> None:
         if self._place is None or not self._state.is_open:
             self._emit(effects)

@@ -1,11 +1,16 @@
-"""Finds out that the file of a store was removed or replaced while the store is idle. A commit finds out by itself. Pure."""
+"""Finds out that the file of a store was removed or replaced while the store is idle. A commit finds out by itself. Pure.
+
+The store does its own work at the same times, a slice at each look. If it has more, the next look comes soon.
+"""
 
 from __future__ import annotations
 
-from busbar.broker.store_operations import LookAtFile
+from busbar.broker.store_operations import LookAtFile, Looked
 
 WATCH_INTERVAL = 1_000
 """Between looks at the place of a store, in ms."""
+SOON = 10
+"""In ms: between slices of the store's own work, so that commits need not wait for several of them."""
 
 
 class FileWatch:
@@ -42,11 +47,13 @@ class FileWatch:
         """Whether a look was asked for since the store was opened."""
         return look is self._look
 
-    def has_changed(self, look: LookAtFile, fingerprint: object) -> bool:
+    def has_changed(self, look: LookAtFile, found: Looked, now: int) -> bool:
         """Whether a look has found another file, or none."""
         if look is not self._look:
             return False
         self._look = None
+        if found.has_more:
+            self.next_look = now + SOON
         if look is self._first:
-            self._fingerprint = fingerprint
-        return fingerprint != self._fingerprint
+            self._fingerprint = found.fingerprint
+        return found.fingerprint != self._fingerprint

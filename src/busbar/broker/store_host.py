@@ -231,7 +231,7 @@ class LocalStoreHost:
         if not settled.done():
             if self.state is not StoreState.MOVING:
                 settled.set_exception(ServerBusy(self._lifecycle.unavailable_text))
-            elif self.commit_loop.is_settled:
+            elif self.commit_loop.is_settled and self._gate.is_passed:
                 settled.set_result(None)
 
     async def _release(self) -> None:

@@ -565,7 +565,7 @@ class StoreLifecycle:
     def operation_done(self, operation: StoreOperation, result: Any, now: int, wall: int) -> None:
         """Continue after an operation. `now` is of the clock that never goes back, `wall` of the wall clock."""
         if isinstance(operation, LookAtFile):
-            if self._watch.has_changed(operation, result) and not self.commit_loop.job_under_way:
+            if self._watch.has_changed(operation, result, now) and not self.commit_loop.job_under_way:
                 self.fail(StoreMissing("its file was removed or replaced while in use"), now)
         elif operation is self._under_way:
             self._follow(TRANSITIONS[self._phase][0], result, now, wall)

@@ -63,6 +63,8 @@ class LocalBroker(EffectDispatcher):
         """Asks broker processes what fragments of their stores hold, with one request to each."""
         self.move_remote: Callable[[str, str], Awaitable[None]] | None = None
         """Moves a store to another broker process."""
+        self.restart_remote: Callable[[], Awaitable[Sequence[str]]] | None = None
+        """Begins to restart all broker processes."""
         self.report_transfers: Callable[[], Awaitable[TransferReport]] | None = None
         """Asks the mover of this process, or those of all broker processes."""
         self.report_nodes: Callable[[], Awaitable[Sequence[NodeView]]] | None = None
@@ -301,6 +303,11 @@ class LocalBroker(EffectDispatcher):
             raise InvalidOperation("There is one broker, which has all stores; `--brokers` starts several.")
         await self.move_remote(name, broker)
         return await self._stores.view(name)
+
+    async def restart_brokers(self) -> Sequence[str]:
+        if self.restart_remote is None:
+            raise InvalidOperation("There is one process; start it again to restart it.")
+        return await self.restart_remote()
 
     def _ask(
         self, fragments: Sequence[int], question: Callable[[int, int, int], Command]

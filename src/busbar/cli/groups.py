@@ -16,6 +16,7 @@ GROUPS = {
     "namespace": "Show the namespace, and its keys on demand.",
     "sas": "Make shared access signatures.",
     "stores": "List the messaging stores, take one offline, bring it back.",
+    "brokers": "Restart the broker processes of a namespace.",
     "catalogue": "Make a lost catalogue again, from the stores.",
 }
 
@@ -55,6 +56,10 @@ def _built(name: str) -> typer.Typer:
         from busbar.cli.stores import stores_commands
 
         return stores_commands
+    if name == "brokers":
+        from busbar.cli.brokers import brokers_commands
+
+        return brokers_commands
     if name == "catalogue":
         from busbar.cli.catalogue import catalogue_commands
 

@@ -14,7 +14,7 @@ from busbar.cli.output import OutputFormat, print_json, print_table
 _COLUMNS = (
     "Name",
     "State",
-    "Machine",
+    "Address",
     "Process",
     "Version",
     "Since",
@@ -53,7 +53,7 @@ def _row(view: dict[str, Any]) -> tuple[str, ...]:
     return (
         view["name"],
         view["state"],
-        view["machine"],
+        view["address"] or view["machine"],
         str(view["process"]),
         view["version"],
         since,

@@ -83,6 +83,8 @@ class BrokerNode:
             self._exhausted,
         )
         self._linking: set[asyncio.Task[object]] = set()
+        self.on_controller: Callable[[], None] = lambda: None
+        """Called when a controller has opened the gateway, or has found it open: it may be another one than before."""
         self.peer_addresses: dict[str, str] = {}
         """By broker of another node, where its stores can be reached."""
         self._served = PeerServers(self._port)
@@ -208,6 +210,7 @@ class BrokerNode:
         self._transfer_patience = settings.limits.transfer_patience
         if self._gateway is None:  # it stays open when there is another controller
             self._gateway = await self._open_gateway(settings, self._port)
+        self.on_controller()
         self.on_open()
 
     def _on_socket(self, label: str, what: socket.socket) -> None:

@@ -116,6 +116,11 @@ class Channel(asyncio.Protocol, ABC):
         self.is_lost = False
         self.is_aborted = False
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the other process does not answer. Only channels that ping it notice."""
+        return False
+
     @abstractmethod
     def handle_frame(self, frame: StoreFrame) -> None: ...
 

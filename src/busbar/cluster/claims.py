@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 
@@ -68,6 +68,12 @@ class StoreClaims:
         """Note that the owner of a store has released it for another broker."""
         self.owners[store] = broker
 
+    def next_owner(self, store: str, members: Collection[str]) -> str | None:
+        """Which of the `members` gets a store whose owner is to have none (rule 2). None: there is no other one."""
+        loads = _loads(self.owners.values(), members)
+        loads.pop(self.owners[store], None)
+        return _least_loaded(store, loads) if loads else None
+
     def next_move(self, members: Collection[str]) -> tuple[str, str] | None:
         """The next store to hand over, and the broker that gets it (rule 4). `members` are the brokers that take part."""
         for store, pinned in self.pins.items():
@@ -94,8 +100,7 @@ class StoreClaims:
         return [store for store, owner in self.owners.items() if owner == broker]
 
     def _least_loaded(self, store: str) -> str:
-        loads = _loads(self.owners.values(), self._living)
-        return min(self._living, key=lambda broker: (loads[broker], -_weight(store, broker), broker))
+        return _least_loaded(store, _loads(self.owners.values(), self._living))
 
 
 def _loads(owners: Iterable[str], brokers: Iterable[str]) -> dict[str, int]:
@@ -104,6 +109,10 @@ def _loads(owners: Iterable[str], brokers: Iterable[str]) -> dict[str, int]:
         if owner in loads:
             loads[owner] += 1
     return loads
+
+
+def _least_loaded(store: str, loads: Mapping[str, int]) -> str:
+    return min(loads, key=lambda broker: (loads[broker], -_weight(store, broker), broker))
 
 
 def _weight(store: str, broker: str) -> int:

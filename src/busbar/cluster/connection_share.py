@@ -15,6 +15,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,7 +54,8 @@ class _SubjectShare:
 
 
 class ConnectionShare:
-    def __init__(self, limits: Limits, gateways: int) -> None:
+    def __init__(self, limits: Limits, gateways: Callable[[], int]) -> None:
+        """`gateways` gives the number of gateways of the namespace."""
         self._limits = limits
         self._gateways = gateways
         self._parts: dict[str, _SubjectShare] = {}
@@ -101,7 +103,7 @@ class ConnectionShare:
         """Decide without the counter (rule 4). If the question is not over, its answer may still come."""
         part = self._part(subject)
         part.is_asked = not over
-        most = max(part.given, part.limit // self._gateways)
+        most = max(part.given, part.limit // self._gateways())
         admitted = min(part.waiting, max(0, most - part.used))
         part.admit(admitted)
         refused, part.waiting = part.waiting, 0
@@ -141,7 +143,7 @@ class ConnectionShare:
     def _part(self, subject: str) -> _SubjectShare:
         part = self._parts.get(subject)
         if part is None:
-            limits, gateways = self._limits, self._gateways
+            limits, gateways = self._limits, self._gateways()
             part = _SubjectShare(limit_of(subject, limits), block_of(subject, limits, gateways))
             self._parts[subject] = part
         return part

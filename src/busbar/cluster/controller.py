@@ -21,6 +21,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -41,17 +42,23 @@ from busbar.cluster.store_moves import StoreMoves
 from busbar.cluster.supervisor import VIEW_SECONDS
 from busbar.model.api import TransferReport
 from busbar.model.errors import BusbarError
-from busbar.model.node_views import NodeView
+from busbar.model.node_views import NodeView, StoreFigures
 from busbar.store.contract import StoreError
 
 LOOK_SECONDS = 0.25
 PINGS = 12
 """In each lease. A broker is silent if two of them are not answered."""
+SHORTEST_SILENCE = 1.5
+"""Seconds: an idle owner shows each second that it works."""
 SHORTEST_PATIENCE = 0.75
 """Seconds for an answer to a ping: a busy process takes some time."""
 SILENT = 4
 """After this part of a lease without a sign of a store's owner, another broker is asked to claim the store."""
 REMEMBERED_GATEWAYS = 256
+GONE_SECONDS = 30.0
+"""After this time without a channel, the connections of a broker are not counted any more."""
+STARTING = "*"
+"""Stands for all gateways that have not connected yet, while the controller begins."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,9 +107,10 @@ class ClusterController:
             settle,
         )
         self._counter = counter
+        self._counter.expect(STARTING)  # until the brokers that were there before have connected
         self._members = members
         self._ping_seconds = lease / PINGS
-        self._silent_owner = lease / SILENT
+        self._silent_owner = max(lease / SILENT, SHORTEST_SILENCE)
         self._brokers: dict[str, AttachedBroker] = {}
         self._hosts: dict[str, RemoteStoreHost] = {}
         self._ended: deque[tuple[str, str]] = deque(maxlen=REMEMBERED_GATEWAYS)
@@ -119,11 +127,15 @@ class ClusterController:
     def attach(self, hello: Hello) -> tuple[Welcome, Channel | None]:
         """The channel for a broker that connects."""
         broker = AttachedBroker(hello)
+        if hello.catalogue:
+            self._counter.expect(broker.gateway)
+        else:  # it is new, and has no clients
+            self._counter.report(broker.gateway, {})
         broker.channel = BrokerConnection(
             broker.hosts,
             lambda: self._lost(broker),
             self._members.broker,
-            quota=CountedGateway(self._counter, hello.gateway),
+            quota=CountedGateway(self._counter, broker.gateway),
             leaving=lambda: self._note_ended(broker.name, broker.gateway),
             release=lambda: self._release(broker),
             may_have_others=True,
@@ -138,7 +150,6 @@ class ClusterController:
             self._lost(before)
         self._brokers[broker.name] = broker
         self._claims.begin(broker.name)
-        self._counter.expect(broker.gateway)
         for gateway in hello.ended:
             self._note_ended(broker.name, gateway)
         for store in broker.held:
@@ -190,14 +201,22 @@ class ClusterController:
                 host.disconnected(OUT_OF_REACH)
         if self._brokers.get(broker.name) is broker:
             _log.warning("the channel to %s has ended", broker.name)
+            asyncio.get_running_loop().call_later(GONE_SECONDS, self._free_connections, broker)
         self._orphaned.set()
         self.moves.members_changed()
 
+    def _free_connections(self, broker: AttachedBroker) -> None:
+        """Count the connections of a broker no more that has not come back: its machine may be off. If it does come back, it
+        reports them."""
+        now = self._brokers.get(broker.name)
+        if now is None or now.gateway != broker.gateway or not now.is_connected:
+            self._counter.ended(broker.gateway)
+
     def _note_ended(self, broker: str, gateway: str) -> None:
         """Report the end of a gateway to all, for whom its clients hold no sessions any more (rule 4)."""
+        self._counter.ended(gateway)
         if (broker, gateway) not in self._ended:
             self._ended.append((broker, gateway))
-            self._counter.ended(gateway)
             for other in self._open_brokers():
                 other.there.broker_ended(broker, gateway)
 
@@ -312,6 +331,7 @@ class ClusterController:
         open before."""
         self._settings = settings
         self._readmit = readmit
+        self._counter.ended(STARTING)
         await asyncio.gather(
             *[self._open_or_wait(broker) for broker in self._brokers.values() if broker.is_connected]
         )
@@ -380,8 +400,12 @@ class ClusterController:
                 _log.warning("%s is not handed over by %s: %s", store, broker.name, error)
 
     async def nodes(self) -> list[NodeView]:
-        """What all brokers show of themselves. One that does not answer soon has its name alone."""
-        return [*await asyncio.gather(*[_view(broker) for broker in self._brokers.values()])]
+        """What all broker processes show of themselves, with the takeovers that this controller has counted."""
+        found = await asyncio.gather(*[_view(broker) for _, broker in sorted(self._brokers.items())])
+        taken = [StoreFigures(store, takeovers=count) for store, count in self.takeovers.items()]
+        if found and taken:
+            found[0] = replace(found[0], figures=[*found[0].figures, *taken])
+        return [*found]
 
     async def transfers(self) -> TransferReport:
         """What all brokers move and hold. One that ends meanwhile is left out."""
@@ -409,11 +433,11 @@ class ClusterController:
 
 
 async def _view(broker: AttachedBroker) -> NodeView:
-    if broker.is_open and broker.is_connected:
+    if broker.is_connected:
         with contextlib.suppress(ChannelClosed, TimeoutError):
             async with asyncio.timeout(VIEW_SECONDS):
-                return await broker.there.view()
-    return NodeView(broker.name, "silent")
+                return replace(await broker.there.view(), address=broker.address)
+    return NodeView(broker.name, "silent", address=broker.address)
 
 
 async def _close_there(broker: AttachedBroker, store: str) -> None:

@@ -58,10 +58,8 @@ class NodeBroker(Channel):
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._attaching: asyncio.Task[None] | None = None
         self._connection: ControllerConnection | None = None
-        self.on_open: Callable[[], None] = lambda: None
-        """Called when the gateway is open, or there is another controller."""
         self._parent: StartingNode = STARTING.remote(self)
-        node.on_open = self._opened
+        node.on_open = self._parent.gateway_opened
         node.reach_peers(self._reach)
 
     async def run(self, connection: ControllerConnection) -> None:
@@ -70,10 +68,6 @@ class NodeBroker(Channel):
         port = await self._port.listen(self._start.host, self._start.port)
         self._address = f"{self._start.address}:{port}"
         self._attaching = asyncio.get_running_loop().create_task(self._attach(connection))
-
-    def _opened(self) -> None:
-        self.on_open()
-        self._parent.gateway_opened()
 
     # ---- the node ----
 

@@ -116,6 +116,9 @@ class PeerServer(Channel):
     def sessions_resumed(self, store: str) -> None:
         self._resumed(self, store)
 
+    async def ping(self) -> None:
+        """Completes at once; the completion is the reply to the gateway."""
+
     async def leave_store(self, store: str) -> Commands | None:
         if self._hand_over_ended is not None:
             await self._hand_over_ended(store)

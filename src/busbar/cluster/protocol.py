@@ -132,6 +132,9 @@ class PeerApi(Protocol):
     def origin_closed(self, origin: int) -> None:
         """A connection of the gateway has ended."""
 
+    async def ping(self) -> None:
+        """Completes at once; the completion is the reply to the gateway."""
+
     async def leave_store(self, store: str) -> list[Command] | None:
         """Note that no more commands for a store come, which goes to another broker process. Returns those by which the
         gateway's clients go on there, when the gateway has got every effect of this process. None: the store stays."""

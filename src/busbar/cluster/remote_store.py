@@ -10,7 +10,9 @@ Rules:
    others of this gateway are left, and consumers' credit is asked for again.
 4. If the store goes to another process by plan, commands wait from the first report of that on (move_queue.py). The last
    owner gives back what it has of the clients here, and commands that it did not apply. The next owner gets them first.
-5. A channel that ended proves nothing. The holder of a session keeps it until the owner reports its loss, or its time is
+5. If the other process does not answer pings, what is under way waits, and later commands are refused: they certainly did
+   nothing, so messages without a key go elsewhere. After a longer time the channel is ended (peer_ping.py).
+6. A channel that ended proves nothing. The holder of a session keeps it until the owner reports its loss, or its time is
    over. Locks of messages without a session are memory of the process that ended: their holders find that they are lost.
 """
 
@@ -32,6 +34,7 @@ from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.move_queue import MoveQueue
 from busbar.cluster.outstanding import Asked, OutstandingRequests
+from busbar.cluster.peer_ping import PeerPing
 from busbar.model.commands import Command, Leave, Settle, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import ServerBusy
@@ -198,6 +201,9 @@ class RemoteStore:
         if self._channel is None or self.detached:
             self._loop.call_soon(self._emit, self._answers_while_unavailable(commands))
             return
+        if self._channel.is_silent:
+            self._loop.call_soon(self._emit, self._refusals(commands))
+            commands = [command for command in commands if command.request == 0]
         said = self._standing.sent
         for command in commands:
             said(command)
@@ -257,6 +263,11 @@ class PeerClient(Channel):
         self._ended = ended
         self._unseen = {store.name for store in stores.values() if store.broker == broker}
         self._statuses: dict[str, protocol.StoreStatus] = {}
+        self._ping = PeerPing(protocol.PEER.remote(self).ping, self.abort)
+
+    @property
+    def is_silent(self) -> bool:
+        return self._ping.is_silent
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -266,6 +277,7 @@ class PeerClient(Channel):
             if store.broker == self.broker:
                 self.attach(store)
         self._note_seen()
+        self._ping.start()
 
     def attach(self, store: RemoteStore) -> None:
         """Use a store of the other process over this channel."""
@@ -301,6 +313,7 @@ class PeerClient(Channel):
         raise WireError("A gateway was called by a broker process that it uses.")
 
     def closed(self) -> None:
+        self._ping.stop()
         self.connected.set()
         for store in self._stores.values():
             store.channel_closed(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Protocol
 
 from busbar.cluster.connection_share import ConnectionShare, Decided
@@ -34,7 +34,7 @@ class QuotaCounter(Protocol):
 class SharedQuota:
     """A model.api.ConnectionQuota."""
 
-    def __init__(self, counter: QuotaCounter, limits: Limits, gateways: int) -> None:
+    def __init__(self, counter: QuotaCounter, limits: Limits, gateways: Callable[[], int]) -> None:
         self._counter = counter
         self._share = ConnectionShare(limits, gateways)
         self._waiting: dict[str, deque[asyncio.Future[bool]]] = {}

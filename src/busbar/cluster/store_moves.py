@@ -67,6 +67,30 @@ class StoreMoves:
             raise ArgumentError(f"There is no broker '{broker}'; there are {brokers}, and '{ANY_BROKER}'.")
         await self._move(store, broker)
         self._claims.pins[store] = broker
+        self.members_changed()  # others make room
+
+    async def empty(self, broker: str) -> None:
+        """Move all stores of a broker to others. If some cannot be moved now, the others are, and it raises ServerBusy."""
+        failed: BusbarError | None = None
+        for store in self._claims.stores_of(broker):
+            owner = self._claims.next_owner(store, self._members())
+            try:
+                if owner is not None:
+                    await self._move(store, owner)
+            except BusbarError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    async def balance(self) -> None:
+        """Balance now, and wait for that."""
+        self.members_changed()
+        self._not_before = 0.0
+        if self._balancing is not None:
+            self._balancing.cancel()
+            await asyncio.gather(self._balancing, return_exceptions=True)
+        self._balancing = asyncio.get_running_loop().create_task(self._balance())
+        await asyncio.gather(self._balancing, return_exceptions=True)
 
     async def hand_over(self, store: str, broker: str) -> None:
         """Move a store to a broker, without pinning it. Raises ServerBusy."""

@@ -124,11 +124,8 @@ class StoreRoute(RemoteStore):
             super().status_changed(frame)
 
     async def _leave(self, channel: Channel) -> None:
-        moves = -1
-        given_back = None
-        while (
-            given_back is None and moves != self._moves
-        ):  # another hand-over has begun before the reply came
+        moves, given_back = -1, None
+        while given_back is None and moves != self._moves:  # else another one has begun before the reply came
             moves = self._moves
             try:
                 given_back = await protocol.PEER.remote(channel).leave_store(self.name)

@@ -44,6 +44,7 @@ from busbar.cluster.fd_passing import CLIENT, FdSender
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
 from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.cluster.rolling_restart import RollingRestart
 from busbar.cluster.store_moves import StoreMoves
 from busbar.model.api import TransferReport
 from busbar.model.node_views import NodeView
@@ -104,6 +105,7 @@ class BrokerProcess:
         self._started = 0.0
         self._pause = FIRST_PAUSE
         self._stopping = False
+        self._by_plan = False
         self._restarting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -197,6 +199,12 @@ class BrokerProcess:
         if self.channel is not None:
             self.channel.close()
 
+    def end_by_plan(self) -> None:
+        """End a broker whose stores others have, so that it is started again at once."""
+        self._by_plan = True
+        self._pause = 0.0
+        self.give_up()
+
     async def stop(self) -> None:
         """End the broker, when all its stores are closed."""
         self._stopping = True
@@ -234,12 +242,14 @@ class BrokerProcess:
         self.channel = None
         code = await self._reap(0.5)
         self.on_exit(self)
-        _log.error("%s ended with code %s and is started again", self.name, code)
-        if loop.time() - self._started > SETTLED_SECONDS:
+        level = logging.INFO if self._by_plan else logging.ERROR
+        _log.log(level, "%s ended with code %s and is started again", self.name, code)
+        by_plan, self._by_plan = self._by_plan, False
+        if not by_plan and loop.time() - self._started > SETTLED_SECONDS:
             self._pause = FIRST_PAUSE
         while True:
             await asyncio.sleep(self._pause)
-            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
             try:
                 await self.start()
                 break
@@ -303,9 +313,17 @@ class BrokerSupervisor:
         """Those that have a gateway."""
         self._ready: set[BrokerProcess] = set()
         """Those that get clients."""
+        self._retired: set[BrokerProcess] = set()
+        """Those that are about to be restarted."""
         self.moves = StoreMoves(
-            self._claims, lambda: {broker.name for broker in self._ready}, self._hand_over, settle
+            self._claims,
+            lambda: {broker.name for broker in self._ready - self._retired},
+            self._hand_over,
+            settle,
         )
+        self.rolling = RollingRestart(self._claims.brokers, self.moves)
+        self.rolling.retire = lambda name: self._retired.add(self._by_name[name])
+        self.rolling.replace = self._replace
         self._introduced: dict[tuple[str, str], float] = {}
         """When a channel was last made from one to another."""
         self.unchanged: Callable[[StoreHost], AbstractAsyncContextManager[None]] = lambda host: nullcontext()
@@ -382,6 +400,7 @@ class BrokerSupervisor:
         await asyncio.gather(*[self._connect_peers(broker) for broker in self._open])
 
     async def close_gateways(self) -> None:
+        await self.rolling.stop()
         await self.moves.stop()
         self._ready.clear()
         self._open.clear()  # no channels are made any more
@@ -408,6 +427,16 @@ class BrokerSupervisor:
                 return await protocol.NODES.remote(broker.channel).view()
         return NodeView(broker.name, "silent")
 
+    async def _replace(self, name: str) -> None:
+        """Start a broker again, after its clients were notified. Returns when it gets clients."""
+        broker = self._by_name[name]
+        await broker.close_gateway()
+        self._ready.discard(broker)
+        self._retired.discard(broker)
+        broker.end_by_plan()
+        while broker not in self._ready:
+            await asyncio.sleep(0.02)
+
     def accept_delay(self) -> float:
         """0 if one more client can be handed over now, else the seconds to wait."""
         return 0.0 if any(self._takes(broker) for broker in self._ready) else 0.05
@@ -423,7 +452,7 @@ class BrokerSupervisor:
             client.close()
 
     def _takes(self, broker: BrokerProcess) -> bool:
-        return broker.fd_socket is not None and not broker.fd_socket.is_full
+        return broker.fd_socket is not None and not broker.fd_socket.is_full and broker not in self._retired
 
     async def _join(self, broker: BrokerProcess) -> None:
         """Open the gateway of a broker that has been started, and connect it with the others."""

@@ -300,6 +300,10 @@ class StoreApi(Protocol):
         """Have a broker process hand a store over to another one, and leave it there; returns its new state. With ANY_BROKER
         the store stays, and may be moved again for balance. Raises ArgumentError, InvalidOperation, ServerBusy."""
 
+    async def restart_brokers(self) -> Sequence[str]:
+        """Begin to restart all broker processes, one after the other; `nodes` shows how far it is. Returns their names.
+        Raises InvalidOperation."""
+
 
 class ProcessApi(Protocol):
     """The process that the gateway is in, for the probes of supervisors."""

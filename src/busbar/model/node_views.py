@@ -41,6 +41,8 @@ class NodeView:
     state: str = "up"
     """`up`, `starting`, or `silent` if it does not answer now; then the other fields are not known."""
     machine: str = ""
+    address: str = ""
+    """Where processes of other machines reach it."""
     process: int = 0
     version: str = ""
     since: int = 0

@@ -64,6 +64,9 @@ class Store(Protocol):
         """Whether `commit` of these would only append a little to a file that is open, and sync it. False if it may do more.
         This looks at no file."""
 
+    def maintain(self) -> bool:
+        """Do a slice of what the store has to do by itself, while it has nothing else to do. True if there is more."""
+
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:
         """The counters of every fragment (or of these, if they exist), in the order of their ids."""
 

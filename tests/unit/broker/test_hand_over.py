@@ -25,7 +25,7 @@ from busbar.model.hold_commands import ResumeSession
 from busbar.model.message import ACTIVE, Draft
 from harness.memory_store import Disk, Fault
 from harness.waiting import until
-from tests.unit.broker.hosting import Hosting, demand, hosting, send
+from tests.unit.broker.hosting import PLAIN, GatedStore, Hosting, demand, hosting, send
 
 SESSIONS = QueueDescription(requires_session=True).fragment_settings()
 GATEWAY = "broker-0.a"
@@ -146,3 +146,38 @@ async def test_a_store_that_is_not_open_cannot_go() -> None:
             await here.host.hand_over(GATEWAY)
         here.host.bring_online()
         await here.serving()
+
+
+@pytest.mark.parametrize("hangs", ["commit", "release"])
+async def test_a_disk_that_does_not_answer_keeps_the_store_here(
+    monkeypatch: pytest.MonkeyPatch, hangs: str
+) -> None:
+    here = Hosting(patience=0.1)
+    await here.host.open()
+    await here.host.add_fragments({1: PLAIN})
+    release = GatedStore.release
+
+    def gated(store: GatedStore) -> None:
+        assert here.gate.wait(10)
+        release(store)
+
+    monkeypatch.setattr(GatedStore, "release", gated)
+    here.gate.clear()
+    if hangs == "commit":
+        here.host.submit([send(1, 1)])
+        await until(lambda: here.host.commit_loop.job_under_way)
+    moving = asyncio.create_task(here.host.hand_over(GATEWAY))
+    await until(lambda: here.host.state is StoreState.MOVING)
+    here.host.submit([send(1, 2)])
+    with pytest.raises(ServerBusy):
+        await moving
+    assert here.host.state is StoreState.UNAVAILABLE
+    assert (await here.refused(2)).certain, "it was never given to the store"
+    here.gate.set()
+    await here.serving()
+    here.host.submit([send(1, 3)])
+    await here.sent(3)
+    if hangs == "commit":
+        assert not (await here.refused(1)).certain
+    await here.host.drain(5)
+    await here.host.close()

@@ -9,14 +9,14 @@ from uuid import uuid4
 import pytest
 
 from busbar.broker.commit_loop import CommitLoop
-from busbar.broker.file_watch import WATCH_INTERVAL
+from busbar.broker.file_watch import SOON, WATCH_INTERVAL
 from busbar.broker.host_api import StoreState
 from busbar.broker.job import GroupFailed, Job
 from busbar.broker.refusals import StoreHung
 from busbar.broker.reopening import MAX_BACKOFF, MISSING_FILE_GRACE
 from busbar.broker.slot import Slot
 from busbar.broker.store_lifecycle import FULL_PAUSE, TRANSITIONS, Phase, StoreLifecycle
-from busbar.broker.store_operations import Admit, LookAtFile, Recreate, StoreAccess, StoreOperation
+from busbar.broker.store_operations import Admit, LookAtFile, Looked, Recreate, StoreAccess, StoreOperation
 from busbar.fragment.changes import empty_head
 from busbar.fragment.machine import Fragment
 from busbar.model.effects import Delivered, Effect, Refused, Sent
@@ -285,8 +285,21 @@ def test_a_look_that_was_asked_for_before_the_file_was_closed_says_nothing() -> 
     while shell.life.state is not StoreState.OPEN:
         shell.finish(shell.handle_operation())
     shell.operations.remove(late)
-    shell.life.operation_done(late, "another file", shell.now, shell.now)
+    shell.life.operation_done(late, Looked("another file", has_more=False), shell.now, shell.now)
     assert shell.life.state is StoreState.OPEN
+
+
+def test_a_store_with_work_of_its_own_is_looked_at_again_soon_unless_it_is_busy() -> None:
+    shell = Shell()
+    shell.finish(shell.operations[0])
+    shell.pass_time(WATCH_INTERVAL)
+    look = shell.operations.pop(0)
+    shell.life.operation_done(look, Looked(shell.file, has_more=True), shell.now, shell.now)
+    shell.pass_time(SOON)
+    assert [type(operation) for operation in shell.operations] == [LookAtFile]
+    shell.finish(shell.operations[0])
+    shell.pass_time(SOON)
+    assert shell.operations == []
 
 
 def test_an_idle_store_whose_file_is_replaced_is_unavailable() -> None:

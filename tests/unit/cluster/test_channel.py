@@ -49,6 +49,8 @@ class EndApi(Protocol):
 
     async def drain(self, timeout: float) -> str: ...
 
+    async def ping(self) -> None: ...
+
     def sessions_resumed(self, store: str) -> None: ...
 
     def origin_closed(self, origin: int) -> None: ...
@@ -79,6 +81,9 @@ class End(Channel):
 
     def origin_closed(self, origin: int) -> None:
         self.asked.append(("origin_closed", origin))
+
+    async def ping(self) -> None:
+        pass
 
     def introduce(self, broker: str) -> None:
         self.asked.append(("introduce", broker))

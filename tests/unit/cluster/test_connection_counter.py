@@ -56,7 +56,7 @@ def test_a_new_counter_gives_nothing_before_all_have_reported() -> None:
 
 
 def test_without_a_counter_a_gateway_has_its_even_share() -> None:
-    share = ConnectionShare(LIMITS, 4)
+    share = ConnectionShare(LIMITS, lambda: 4)
     for _ in range(30):
         share.wait("q")
     assert share.question("q") == 30
@@ -68,7 +68,7 @@ def test_without_a_counter_a_gateway_has_its_even_share() -> None:
 
 
 def test_an_answer_that_comes_late_counts_for_what_was_admitted_meanwhile() -> None:
-    share = ConnectionShare(LIMITS, 4)
+    share = ConnectionShare(LIMITS, lambda: 4)
     share.wait("q")
     asked = share.question("q")
     assert share.unanswered("q", over=False) == Decided(1, 0)
@@ -81,7 +81,7 @@ def test_an_answer_that_comes_late_counts_for_what_was_admitted_meanwhile() -> N
 
 
 def test_parts_that_are_not_used_for_a_period_are_returned() -> None:
-    share = ConnectionShare(Limits(max_entity_connections=5_000), 2)
+    share = ConnectionShare(Limits(max_entity_connections=5_000), lambda: 2)
     share.wait("q")
     assert share.question("q") == 16
     share.answered("q", 16)
@@ -117,7 +117,7 @@ class World:
             self.start(name)
 
     def start(self, name: str) -> None:
-        self.shares[name] = ConnectionShare(self.limits, len(self.names))
+        self.shares[name] = ConnectionShare(self.limits, lambda: len(self.names))
         self.to_counter[name], self.from_counter[name], self.used[name] = deque(), deque(), 0
         self.counter.report(name, {})
 

@@ -80,6 +80,7 @@ CONTROLLER: list[Case] = [
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
     ("move_store", ("store-0", "broker-1"), STORE),
+    ("restart_brokers", (), ["broker-0", "broker-1"]),
     ("in_use", (["orders"],), None),
     ("out_of_use", (["orders"],), None),
     ("changes_decided", (), None),
@@ -148,6 +149,7 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("origin_closed", (2**60,), None),
             ("leave_store", ("store-0",), [Leave(7, 2, 3), Inspect(7, 2, 4)]),
             ("leave_store", ("store-0",), None),
+            ("ping", (), None),
         ],
     ),
 ]

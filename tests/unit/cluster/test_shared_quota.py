@@ -41,7 +41,7 @@ class Counter(CountedGateway):
 
 async def test_two_gateways_have_the_limit_together() -> None:
     counter = ConnectionCounter(LIMITS)
-    one, two = (SharedQuota(Counter(counter, name), LIMITS, 2) for name in "ab")
+    one, two = (SharedQuota(Counter(counter, name), LIMITS, lambda: 2) for name in "ab")
     assert not one.take("q") and await one.request("q")
     assert await two.request("q")
     assert not await one.request("q")
@@ -53,7 +53,7 @@ async def test_two_gateways_have_the_limit_together() -> None:
 async def test_one_that_no_longer_waits_is_not_counted() -> None:
     counter = ConnectionCounter(LIMITS)
     slow = Counter(counter, "a")
-    quota = SharedQuota(slow, LIMITS, 1)
+    quota = SharedQuota(slow, LIMITS, lambda: 1)
     slow.answers.clear()
     asked = [asyncio.ensure_future(quota.request("q")) for _ in range(4)]
     await asyncio.sleep(0)
@@ -67,7 +67,7 @@ async def test_one_that_no_longer_waits_is_not_counted() -> None:
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_one_that_is_cancelled_as_it_is_admitted_is_not_counted(is_first: bool) -> None:
     slow = Counter(ConnectionCounter(LIMITS), "a")
-    quota = SharedQuota(slow, LIMITS, 1)
+    quota = SharedQuota(slow, LIMITS, lambda: 1)
     slow.answers.clear()
     late = asyncio.ensure_future(quota.request("q"))
     await asyncio.sleep(0)
@@ -85,7 +85,7 @@ async def test_without_the_counter_there_is_an_even_share(monkeypatch: pytest.Mo
     monkeypatch.setattr(shared_quota, "ANSWER_SECONDS", 0.01)
     counter = ConnectionCounter(LIMITS)
     far = Counter(counter, "a")
-    quota = SharedQuota(far, LIMITS, 2)
+    quota = SharedQuota(far, LIMITS, lambda: 2)
     far.answers.clear()
     assert [await quota.request("") for _ in range(3)] == [True, True, False], "it does not answer"
     far.is_lost = True
@@ -104,7 +104,7 @@ async def test_what_is_not_used_is_returned_after_a_while(monkeypatch: pytest.Mo
     limits = Limits(max_connections=100)
     counter = ConnectionCounter(limits)
     first, second = Counter(counter, "a"), Counter(counter, "b")
-    one, two = SharedQuota(first, limits, 1), SharedQuota(second, limits, 1)
+    one, two = SharedQuota(first, limits, lambda: 1), SharedQuota(second, limits, lambda: 1)
     assert await one.request("")
     assert counter._sums[""] == 3, "a block"
     await until(lambda: counter._sums[""] == 1)

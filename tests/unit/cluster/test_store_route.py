@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
+import pytest
 
 from busbar.broker.host_api import StoreState
-from busbar.cluster import protocol
+from busbar.cluster import move_queue, protocol
+from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.codec import effects_codec
 from busbar.cluster.remote_store import PeerClient
 from busbar.cluster.store_route import StoreRoute
 from busbar.model.commands import (
+    RELEASE,
     AcceptSession,
     Command,
     Demand,
@@ -296,3 +300,151 @@ async def test_the_channel_to_a_silent_owner_is_ended_so_that_the_next_one_is_us
         assert not (await here.refusal(1)).certain
         here.ask(2)
         await until(lambda: second.commands)
+
+
+# ---- hand-over ----
+
+
+def show_moving(peer: Peer) -> None:
+    peer.write(protocol.StoreStatus("store-1", StoreState.MOVING.value, "", None))
+
+
+class Leaving(Peer):
+    """An owner that hands its store over when the test has it reply."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = asyncio.Event()
+        self.replies = asyncio.Event()
+        self.given_back: list[Command] | None = []
+
+    def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
+        return protocol.PEER, self
+
+    async def leave_store(self, store: str) -> list[Command] | None:
+        self.left.set()
+        await self.replies.wait()
+        return self.given_back
+
+
+async def leaving(here: Gateway) -> Leaving:
+    """An owner that is open, with a request under way, and then reports that the store moves."""
+    first, channel = Leaving(), here.port.add_peer("broker-1")
+    here.channels.append(channel)
+    await connected(first, channel)
+    first.show_open()
+    await until(lambda: here.route.state is StoreState.OPEN)
+    here.want(1, 5)
+    here.ask(1)
+    await until(lambda: len(first.commands) == 2)
+    show_moving(first)
+    await asyncio.wait_for(first.left.wait(), 10)
+    return first
+
+
+def asked(commands: list[Command]) -> list[int]:
+    return [command.request for command in commands if command.request]
+
+
+async def test_what_is_given_back_comes_first_at_the_next_owner_and_then_what_waited() -> None:
+    async with gateway() as here:
+        first = await leaving(here)
+        here.ask(2)
+        here.want(1, 2)
+        second = await here.introduce("broker-2")
+        second.show_open()
+        here.port.store_moved("store-1", "broker-2")
+        await asyncio.sleep(0.01)
+        assert len(first.commands) == 2 and not second.commands and not here.heard
+        me = here.origin
+        first.given_back = [
+            ResumeSession(1, me, 6, "s", [4], [11]),
+            Demand(1, me, 1, ACTIVE, 3, False, False),
+            Inspect(1, me, 1),
+        ]
+        first.replies.set()
+        await until(lambda: len(second.commands) == 5)
+        assert [type(one) for one in second.commands] == [ResumeSession, Demand, Inspect, Inspect, Demand]
+        assert asked(second.commands) == [1, 2] and demands(second) == [(1, 3), (1, 2)]
+        assert second.asked == [("sessions_resumed", "store-1")]
+        assert not here.heard, "nothing was refused"
+        assert resumed([*here.route._standing.resumptions()]) == [(6, "s", {4: 11})]
+
+
+async def test_a_store_that_stays_gets_what_waited() -> None:
+    async with gateway() as here:
+        first = await leaving(here)
+        here.ask(2)
+        first.given_back = None
+        first.replies.set()
+        await until(lambda: asked(first.commands) == [1, 2])
+        assert not here.heard
+
+
+async def test_nobody_waits_for_longer_than_the_time_of_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(move_queue, "MOVE_SECONDS", 0.05)
+    async with gateway() as here:
+        first = await leaving(here)
+        here.ask(2)
+        assert (await here.refusal(2)).certain, "it was never sent"
+        here.ask(3)
+        assert (await here.refusal(3)).certain
+        here.want(1, 2)
+        assert len(here.heard) == 2, "the first request is still with its owner"
+        first.given_back = [Demand(1, here.origin, 1, ACTIVE, 5, False, False), Inspect(1, here.origin, 1)]
+        first.replies.set()
+        assert (await here.refusal(1)).certain, "it comes back unapplied, and it is too late"
+        second = await here.introduce("broker-2")
+        second.show_open()
+        here.port.store_moved("store-1", "broker-2")
+        await until(lambda: demands(second) == [(1, 7)])
+
+
+async def test_clients_that_left_meanwhile_are_not_known_to_the_next_owner() -> None:
+    async with gateway() as here:
+        first = await leaving(here)
+        other = here.port.connect(here.heard.extend)
+        me = here.origin
+        here.port.submit(
+            [Inspect(1, me, 2), Inspect(1, other, 3), Settle(1, me, 0, RELEASE, [7], [1], None, False)]
+        )
+        here.port.disconnect(me)
+        first.given_back = [ResumeSession(1, me, 6, "s", [], []), Demand(1, me, 1, ACTIVE, 5, False, False)]
+        first.replies.set()
+        second = await here.introduce("broker-2")
+        second.show_open()
+        here.port.store_moved("store-1", "broker-2")
+        await until(lambda: len(second.commands) == 2)
+        assert [(type(one), one.origin) for one in second.commands] == [(Inspect, other), (Settle, 0)]
+
+
+async def test_what_waits_goes_to_the_host_of_this_process_if_that_is_the_next_owner() -> None:
+    async with gateway() as here:
+        first = await leaving(here)
+        here.ask(2)
+        own = Own()
+        own.is_open = True
+        here.route.use_own(own, "broker-0", "broker-0.1")
+        assert not own.commands, "the last owner has not given back what it has"
+        first.given_back = [ResumeSession(1, here.origin, 6, "s", [], []), Inspect(1, here.origin, 1)]
+        first.replies.set()
+        await until(lambda: asked(own.commands) == [1, 2])
+        assert [type(one) for one in own.commands] == [ResumeSession, ReleaseHolds, Inspect, Inspect]
+        first_one = own.commands[0]
+        assert isinstance(first_one, ResumeSession) and first_one.holder == f"broker-0.1 {here.origin} 6"
+
+
+async def test_clients_of_the_last_owner_use_the_next_one_over_the_channel() -> None:
+    async with gateway() as here:
+        own = Own()
+        own.is_open = True
+        here.route.use_own(own, "broker-0", "broker-0.1")
+        here.ask(1)
+        assert here.route.can_be_handed_over
+        here.route.hand_over([Inspect(1, here.origin, 1)])
+        here.ask(2)
+        second = await here.introduce("broker-2")
+        second.show_open()
+        here.port.store_moved("store-1", "broker-2")
+        await until(lambda: asked(second.commands) == [1, 2])
+        assert asked(own.commands) == [1] and not here.heard

@@ -128,7 +128,7 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
     store.release()
     store.close()
     with sqlite3.connect(path) as old:  # as that version would have left it
-        old.execute("DELETE FROM meta WHERE key IN ('journal', 'applied', 'closed')")
+        old.execute("DELETE FROM meta WHERE key IN ('journal', 'applied', 'closed', 'moving')")
         if version < 6:
             old.execute("ALTER TABLE definition RENAME COLUMN value TO definition")
             old.execute("ALTER TABLE definition RENAME TO catalogue")

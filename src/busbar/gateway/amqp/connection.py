@@ -160,6 +160,15 @@ class GatewayConnection(asyncio.Protocol):
         self._links.entity_changed(path, view)
         self.flush()
 
+    def stop_reading(self) -> None:
+        """Take nothing more from the client: it gets the answers that are under way."""
+        self._read_control.stop()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the broker has answered all that the client asked for."""
+        return not self._broker.has_requests
+
     def shut_down(self) -> None:
         """Close the connection, with the reason that the broker stops."""
         self.end("amqp:connection:forced", "The broker is shutting down; connect again later.")

@@ -91,6 +91,11 @@ class ConnectionOrigin:
         self.command(build(self.expect(PendingEffect(future))))
         return future
 
+    @property
+    def has_requests(self) -> bool:
+        """Whether answers of the broker are under way."""
+        return bool(self._requests)
+
     def forget_request(self, number: int) -> None:
         self._requests.pop(number, None)
 

@@ -5,6 +5,7 @@ Rules:
    at half of that.
 2. The gateway stops to read while the client does not read what it is sent.
 3. The gateway does not read before it is known whether there is room for the connection.
+4. Before the gateway ends, it stops to read for good: it only sends the last answers.
 """
 
 from __future__ import annotations
@@ -15,13 +16,22 @@ import asyncio
 class ReadControl:
     """Pauses and resumes reading of one transport."""
 
-    __slots__ = ("_arriving", "_is_admitted", "_is_reading", "_is_writable", "_limit", "_transport")
+    __slots__ = (
+        "_arriving",
+        "_is_admitted",
+        "_is_ending",
+        "_is_reading",
+        "_is_writable",
+        "_limit",
+        "_transport",
+    )
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._transport: asyncio.Transport | None = None
         self._arriving = 0
         self._is_admitted = True
+        self._is_ending = False
         self._is_reading = True
         self._is_writable = True
 
@@ -44,10 +54,15 @@ class ReadControl:
         self._is_admitted = is_admitted
         self._update()
 
+    def stop(self) -> None:
+        """Read nothing any more."""
+        self._is_ending = True
+        self._update()
+
     def _update(self) -> None:
         if self._transport is None:
             return
-        may_read = self._is_writable and self._is_admitted
+        may_read = self._is_writable and self._is_admitted and not self._is_ending
         if self._is_reading and (self._arriving > self._limit or not may_read):
             self._is_reading = False
             self._transport.pause_reading()

@@ -6,6 +6,7 @@ POST  /$busbar/stores/{name}/move/{broker}   to that broker, or to `any`; answer
 GET   /$busbar/fragments/{entity}       the fragments of an entity
 GET   /$busbar/duplicates/{entity}      what its duplicate detection dropped (duplicates.py)
 GET   /$busbar/nodes                    the processes of the namespace
+POST  /$busbar/brokers/restart          begins to restart the broker processes, one after the other
 GET   /$busbar/transfers                what is forwarded now, and what is held
 """
 
@@ -43,6 +44,9 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
     if kind == "stores" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
         return web.json_response([_json(view) for view in await services.broker.stores()])
+    if kind == "brokers" and rest.lower() == "restart":
+        check_method(request, ("POST",), f"'/{path}'")
+        return web.json_response([*await services.broker.restart_brokers()], status=202)
     if kind == "nodes" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
         return web.json_response([_json(view) for view in await services.broker.nodes()])

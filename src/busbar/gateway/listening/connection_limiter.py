@@ -32,10 +32,18 @@ NAMESPACE = ""
 SILENT_GRACE = 1.0
 UNAUTHENTICATED_GRACE = 5.0
 """Seconds for which a connection is not closed, however many others wait."""
+ANSWER_SECONDS = 0.5
+"""For so long a connection that is to be closed may wait for answers. Some take longer: those who await a session."""
+CLOSE_SECONDS = 1.0
 
 
 class AmqpConnectionHandle(Protocol):
     """An AMQP connection that can be closed when the broker stops."""
+
+    @property
+    def is_answered(self) -> bool: ...
+
+    def stop_reading(self) -> None: ...
 
     def shut_down(self) -> None: ...
 
@@ -193,12 +201,21 @@ class ConnectionLimiter:
         self._http_connections.pop(handle, None)
 
     async def close(self) -> None:
-        """Close every AMQP connection because the broker stops, and wait a moment for the close frames to be sent."""
+        """Close every AMQP connection because the broker stops: after its last answer, if that comes soon. Wait a moment
+        for the close frames to be sent."""
         for tracked in [*self.silent, *self.waiting]:
             tracked.evict()
         for connection in list(self.amqp_connections):
+            connection.stop_reading()
+        await _until(lambda: all(one.is_answered for one in self.amqp_connections), ANSWER_SECONDS)
+        for connection in list(self.amqp_connections):
             connection.shut_down()
-        for _ in range(100):
-            if not self.amqp_connections:
-                break
-            await asyncio.sleep(0.01)
+        await _until(lambda: not self.amqp_connections, CLOSE_SECONDS)
+
+
+async def _until(check: Callable[[], bool], seconds: float) -> None:
+    """Wait until the check is true, but not longer than this."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not check() and loop.time() < deadline:
+        await asyncio.sleep(0.01)

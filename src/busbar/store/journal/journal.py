@@ -61,6 +61,11 @@ class SegmentedJournal:
         """The bytes of all segments that have records to keep."""
         return sum(segment.size for segment in self._used)
 
+    @property
+    def is_long(self) -> bool:
+        """Whether some segments can be free when all records are applied."""
+        return len(self._used) > 1
+
     # ---- recovery --------------------------------------------------------------------------------
 
     def recover(self, state: JournalState, epoch: int) -> list[JournalRecord]:

@@ -8,7 +8,11 @@ else is kept in its order, as it came.
 SQLite performs puts, then edits, keeps and deletes. That is the order in which they come for one message, nearly always. If
 it is not, the net so far is sealed, and a new one begins: `groups` has all of them, in order.
 
-Reads are answered from a net and SQLite together (pending_reads.py). For them, a net has the order of its numbers. It also
+There are generations (generations.py). An older one gets no further changes, but a delete in the younger one takes a message
+out of it. SQLite then never has the message, although `applied` may include its put. The delete is in a later record, and
+that record is durable.
+
+Reads are answered from nets and SQLite together (pending_reads.py). For them, a net has the order of its numbers. It also
 has what it changes in SQLite: deleted numbers by lane, the lanes of edits and keeps, the highest number of all these.
 """
 
@@ -37,10 +41,12 @@ STALE: Final = 1_000
 class FragmentNet:
     """The net of one fragment's changes."""
 
-    def __init__(self, fragment: i64, last_before: i64) -> None:
-        """SQLite has no number above `last_before`."""
+    def __init__(self, fragment: i64, last_before: i64, older: FragmentNet | None = None) -> None:
+        """No number above `last_before` was given before. `older` is the net of the older generation; None also if a net of
+        this generation was sealed."""
         self.fragment = fragment
         self.last_before = last_before
+        self.older = older
         self.puts: dict[int, tuple[int, Record]] = {}  # by number: lane and message
         self.ids: dict[tuple[int, bytes], tuple[int, int]] = {}
         self.changes = Changes(fragment)  # edits, keeps, ids_upto, taps, events and head
@@ -142,20 +148,48 @@ class FragmentNet:
             self.bytes += ROW_COST * len(elsewhere)
 
     def _delete(self, lane: int, numbers: list[int]) -> None:
-        puts, elsewhere = self.puts, self.deleted.get(lane)
+        puts, elsewhere, older = self.puts, self.deleted.get(lane), self.older
         for n in numbers:
-            found = puts.get(n)
-            if found is None:
+            if n in puts:
+                self.cancel(lane, n)
+            elif older is None or not self._is_untouched(n) or not older.cancel(lane, n):
                 if elsewhere is None:
                     elsewhere = self.deleted[lane] = set()
-                elsewhere.add(n)
+                if n not in elsewhere:
+                    elsewhere.add(n)
+                    self.bytes += DELETE_COST
                 if n > self.last_changed:
                     self.last_changed = n
-                self.bytes += DELETE_COST
-            elif found[0] == lane:
-                del puts[n]
-                content = found[1].content
-                self.bytes -= ROW_COST + (0 if content is None else len(content))
+
+    def _is_untouched(self, n: int) -> bool:
+        return n not in self._edited and n not in self._kept
+
+    def cancel(self, lane: int, n: int) -> bool:
+        """Take a message out that was deleted from its lane. False if it is not there."""
+        found = self.puts.get(n)
+        if found is None or found[0] != lane:
+            return False
+        del self.puts[n]
+        content = found[1].content
+        self.bytes -= ROW_COST + (0 if content is None else len(content))
+        return True
+
+    def early_deletes(self, lane: int) -> list[int]:
+        """The numbers to be deleted that are neither edited nor kept before."""
+        return [n for n in self.deleted[lane] if self._is_untouched(n)]
+
+    def rest(self) -> Changes:
+        """What is left of `messages` without puts, ids and early deletes."""
+        net, changes = self.changes, Changes(self.fragment)
+        changes.edits, changes.keeps, changes.head = net.edits, net.keeps, net.head
+        changes.taps, changes.events, changes.events_upto = net.taps, net.events, net.events_upto
+        for lane, numbers in self.deleted.items():
+            changes.deletes[lane] = [n for n in numbers if not self._is_untouched(n)]
+        return changes
+
+    def rows(self) -> int:
+        deletes = sum([len(numbers) for numbers in self.deleted.values()])
+        return len(self.puts) + len(self.ids) + deletes
 
     def _forget_ids(self, upto: tuple[int, bytes]) -> None:
         before = self.changes.ids_upto
@@ -254,9 +288,10 @@ def _position(event: MessageEvent) -> int:
 
 @final
 class Pending:
-    """The nets of all fragments of a store."""
+    """The nets of all fragments of a store, of one generation."""
 
-    def __init__(self) -> None:
+    def __init__(self, older: Pending | None = None) -> None:
+        self._older = older
         self._sealed: list[FragmentNet] = []
         self._nets: dict[int, FragmentNet] = {}
         self._has_sealed: set[int] = set()  # fragments
@@ -267,9 +302,6 @@ class Pending:
 
     def bytes(self) -> int:
         return int(self._bytes)
-
-    def has(self, fragment: int) -> bool:
-        return fragment in self._nets
 
     def contains(self, fragment: int, lane: int, n: int) -> bool:
         """Whether a message is pending in a lane."""
@@ -283,8 +315,15 @@ class Pending:
         return False
 
     def net(self, fragment: int) -> FragmentNet | None:
-        """All that is pending of a fragment; None if that is nothing, or several nets."""
-        return None if fragment in self._has_sealed else self._nets.get(fragment)
+        """The net of a fragment to which changes are added; None if there is none."""
+        return self._nets.get(fragment)
+
+    def has_sealed(self, fragment: int) -> bool:
+        """Whether a fragment has other nets before the one to which changes are added."""
+        return fragment in self._has_sealed
+
+    def nets(self) -> list[FragmentNet]:
+        return list(self._nets.values())
 
     def heads(self) -> dict[int, Head]:
         """The pending counters, by fragment."""
@@ -296,19 +335,44 @@ class Pending:
         return heads
 
     def add(self, batches: Sequence[Changes], last: dict[int, int]) -> None:
-        """Add a group commit. `last` has the highest number of each fragment before it, if that is known."""
+        """Add a group commit. `last` has the highest number of each fragment before it."""
         for changes in batches:
             key = int(changes.fragment)
             net = self._nets.get(key)
-            if net is not None and not net.fits(changes):
+            is_sealed = net is not None and not net.fits(changes)
+            if net is not None and is_sealed:
                 self._sealed.append(net)
                 self._has_sealed.add(key)
                 net = None
             if net is None:
-                net = self._nets[key] = FragmentNet(changes.fragment, last.get(key, ANY_NUMBER))
+                older = None if self._older is None or is_sealed else self._older.net(key)
+                net = self._nets[key] = FragmentNet(changes.fragment, last.get(key, ANY_NUMBER), older)
             before = net.bytes
+            before_older: i64 = 0 if net.older is None else net.older.bytes
             net.add(changes)
             self._bytes += net.bytes - before
+            if net.older is not None and self._older is not None:
+                self._older._bytes += net.older.bytes - before_older
+
+    def detach(self) -> None:
+        """Drop the older generation, which is being moved, and its memory. This one ages now and gets no more changes."""
+        self._older = None
+        for net in self._nets.values():
+            net.older = None
+
+    def is_plain(self) -> bool:
+        """Whether all changes of a message come in the order in which SQLite performs those of a commit."""
+        return not self._sealed
+
+    def rows(self) -> int:
+        return sum([net.rows() for net in self._nets.values()])
+
+    def rest(self) -> list[list[Changes]]:
+        """What is left of `groups` when all slices are moved."""
+        groups = [[net.rest() for net in self._nets.values()]]
+        for net in self._nets.values():
+            groups += [[other] for other in net.others]
+        return groups
 
     def groups(self) -> list[list[Changes]]:
         """All of it as group commits, in the order in which SQLite has to perform them."""
@@ -320,10 +384,3 @@ class Pending:
         for net in self._nets.values():
             groups += [[other] for other in net.others]
         return groups
-
-    def clear(self) -> None:
-        """Nothing is pending any more."""
-        self._sealed = []
-        self._nets = {}
-        self._has_sealed = set()
-        self._bytes = 0

@@ -1,4 +1,4 @@
-"""Answers reads from the net of a fragment (pending.py) and SQLite together, so that they need no move.
+"""Answers reads from the nets of a fragment (pending.py) and SQLite together, so that they need no move.
 
 Rules:
 1. A read that is answered here returns what it would return after a move. If that would take more than a few looks, it is
@@ -6,7 +6,9 @@ Rules:
 2. A pending put takes the place of what SQLite has under its number. Numbers that are deleted in a lane are left out of it.
 3. If pending edits or keeps concern a lane, reads of it are not answered. Taps read behind a position. They are answered if
    no number behind it is edited, kept or deleted.
-4. Answered are the reads that are frequent while messages come and go. These are pages of a lane, messages by number, ids
+4. Each generation has a net. What the older ones and SQLite have together is to a younger one what SQLite is to the oldest.
+   Rows in SQLite of a move that is under way are pending as well, so rule 2 holds for them.
+5. Answered are the reads that are frequent while messages come and go. These are pages of a lane, messages by number, ids
    of duplicate detection, and what taps read and sweep.
 """
 
@@ -33,11 +35,35 @@ LOOKS = 3
 """At SQLite, for one page: more of them would pass over messages that are deleted."""
 
 ReadIndex = Callable[[int, Sequence[Read]], None]
-"""`SqliteStore.read`: fills in reads of a fragment, from SQLite alone."""
+"""Fills in reads of a fragment from SQLite alone (`SqliteStore.read`), or with older nets. Raises NotAnswered."""
 
 
-def answer(net: FragmentNet, index: ReadIndex, read: Read) -> bool:
-    """Fill in a read. False if it is not answered here (rule 1)."""
+class NotAnswered(Exception):
+    """An older net does not answer a read."""
+
+
+def answer(nets: Sequence[FragmentNet], index: ReadIndex, read: Read) -> bool:
+    """Fill in a read. False if it is not answered here (rule 1). The youngest net comes first."""
+    try:
+        return bool(nets) and _answer(nets[0], _below(nets[1:], index), read)
+    except NotAnswered:
+        return False
+
+
+def _below(nets: Sequence[FragmentNet], index: ReadIndex) -> ReadIndex:
+    """What a younger net takes for SQLite (rule 4)."""
+    if not nets:
+        return index
+    below = _below(nets[1:], index)
+
+    def fill_in(fragment: int, reads: Sequence[Read]) -> None:
+        if not all(_answer(nets[0], below, read) for read in reads):
+            raise NotAnswered
+
+    return fill_in
+
+
+def _answer(net: FragmentNet, index: ReadIndex, read: Read) -> bool:
     if isinstance(read, ReadPage):
         return _page(net, index, read)
     if isinstance(read, ReadByNumber):

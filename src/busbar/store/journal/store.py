@@ -1,19 +1,23 @@
 """A store with a journal in front of SQLite: a commit is durable when its record is synced.
 
 The journal has every commit since `applied`, a sequence that SQLite holds. What those commits add up to is pending, in
-memory. A *move* writes it to SQLite with the new `applied`, in one transaction that is not synced: the journal has it. When
-SQLite has checkpointed the move, segments of the journal are free.
+memory, in two generations (generations.py). A *move* writes the older one to SQLite, in slices, with the new `applied` in
+the last one (moving.py). Its transactions are not synced: the journal has everything. When SQLite has checkpointed the
+move, segments of the journal are free.
 
 Rules:
 1. Whatever writes to SQLite directly moves first. So does what reads of a fragment that has something pending, unless the
    read is answered from both (pending_reads.py). So answers are as if there were no journal.
 2. A claim reads the journal after `applied` and moves it: the state is that after the last complete record.
 3. A journal is begun by the first commit. A clean release ends it and leaves one file.
-4. **No space.** What is pending is acknowledged, so its move may use all reserves of SQLite, which hold MAX_PENDING. If a
+4. **When moves are made.** When the young generation is complete: between commits, as many rows at least as they add. And
+   by `maintain`, while the store has nothing else to do. So a commit waits for a slice, and for more only if moves do not
+   keep up.
+5. **No space.** What is pending is acknowledged, so its move may use all reserves of SQLite, which hold MAX_PENDING. If a
    move has used one, or there is no space for another segment, the journal is ended. Until the reserves are filled again,
    commits go to SQLite directly, and its rules for a full disk hold (sqlite/file.py).
-5. A number that is put twice is OutcomeUnknown, and nothing of that commit is in the journal.
-6. Before a commit returns, the paths must still name the segment and SQLite's files. Otherwise the next start would open
+6. A number that is put twice is OutcomeUnknown, and nothing of that commit is in the journal.
+7. Before a commit returns, the paths must still name the segment and SQLite's files. Otherwise the next start would open
    other files: OutcomeUnknown.
 """
 
@@ -29,8 +33,10 @@ from busbar.fragment.reads import Read
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull
 from busbar.store.journal.changes_decoder import decode_changes
 from busbar.store.journal.changes_encoder import encode_changes
+from busbar.store.journal.generations import Generations
 from busbar.store.journal.journal import SEGMENT_SIZE, SegmentedJournal
-from busbar.store.journal.pending import ANY_NUMBER, Pending
+from busbar.store.journal.moving import SLICE, GenerationMove
+from busbar.store.journal.pending import ANY_NUMBER
 from busbar.store.journal.pending_reads import answer
 from busbar.store.journal.segment_names import segments_of
 from busbar.store.sqlite.file import Need
@@ -40,6 +46,12 @@ MAX_PENDING = 8 * 1024 * 1024
 """Bytes: more are moved before the next commit."""
 BEYOND_CONTENTS = 1024 * 1024
 """Bytes: what the record of a few messages has at most beside their contents, and far more."""
+GENERATION = MAX_PENDING // 3
+"""Bytes of a generation that is complete."""
+GENERATION_JOURNAL = 2 * SEGMENT_SIZE
+"""Bytes of its records. So a journal whose messages are all completed becomes free, too."""
+IDLE_LOG = 128
+"""Pages: an idle store checkpoints a longer log."""
 MAX_JOURNAL = 8 * SEGMENT_SIZE
 """Bytes: a longer journal is moved and checkpointed, so that recovery is bounded."""
 TRY_AGAIN = 64
@@ -54,7 +66,8 @@ class JournalStore:
         self._segment_size = segment_size
         self._sqlite = SqliteStore(path)
         self._journal: SegmentedJournal | None = None
-        self._pending = Pending()
+        self._pending = Generations()
+        self._generation_journal = 0  # bytes of the records of the young generation
         self._applied = 0
         self._last: dict[int, int] = {}  # the highest number of each fragment; what is not here is not known
         self._checkpoints = 0
@@ -82,16 +95,19 @@ class JournalStore:
 
     def _recover(self, journal: SegmentedJournal, epoch: int) -> None:
         state = self._sqlite.journal_state()
-        self._pending.clear()
+        if state.is_moving:
+            self._sqlite.undo_slices()
+        self._pending = Generations()
         self._applied = state.applied
         self._checkpoints = self._sqlite.checkpoints
-        for record in journal.recover(state, epoch):
-            self._pending.add(decode_changes(record.body), self._last)
-            if self._pending.bytes() > MAX_PENDING:
-                self._apply(record.sequence)
+        records = journal.recover(state, epoch)
         self._journal = journal
         try:
-            self._move()
+            for record in records:
+                self._pending.add(decode_changes(record.body), self._last)
+                if self._pending.young.bytes() > GENERATION:
+                    self._move_all(record.sequence)
+            self._moved()
             self._last = {head.fragment: head.last for head in self._sqlite.heads()}
         except BaseException:
             self._journal = None
@@ -143,14 +159,14 @@ class JournalStore:
 
     def _append(self, journal: SegmentedJournal, batches: Sequence[Changes]) -> bool:
         """Commit to the journal. False if there is no space for it: then there is no journal any more."""
-        if self._pending.bytes() > MAX_PENDING or journal.size > MAX_JOURNAL:
-            self._make_room()
-            if self._direct:
-                return False
+        self._keep_up(journal, batches)
+        if self._direct:
+            return False
+        body = encode_changes(batches)
         try:
             if not journal.is_begun:
                 self._begin_journal(journal)
-            journal.append(encode_changes(batches))
+            journal.append(body)
             self._sqlite.check_in_place()
         except StoreFull:
             self._end_journal()
@@ -160,6 +176,7 @@ class JournalStore:
             self._break(failure)
             raise
         self._pending.add(batches, self._last)
+        self._generation_journal += len(body)
         return True
 
     def _begin_journal(self, journal: SegmentedJournal) -> None:
@@ -175,17 +192,15 @@ class JournalStore:
     def _end_journal(self) -> None:
         """Have everything in SQLite, durably, and no journal."""
         journal = self._owned()
-        self._move()
+        self._move_all(journal.last)
         if journal.is_begun:
             self._sqlite.end_journal()
             journal.end()
 
     def commits_at_once(self, batches: Sequence[Changes]) -> bool:
         journal = self._journal
-        if journal is None or self._direct:
-            return False
-        if self._pending.bytes() > MAX_PENDING or journal.size > MAX_JOURNAL:
-            return False  # it would be moved first
+        if journal is None or self._direct or self._pending.move is not None or self._has_grown(journal):
+            return False  # there is something to be moved first
         size = min(BEYOND_CONTENTS, self._segment_size // 4)
         for changes in batches:
             size += int(changes.bytes)
@@ -215,38 +230,78 @@ class JournalStore:
 
     # Moves
 
-    def _make_room(self) -> None:
-        self._move()
-        if self._owned().size > MAX_JOURNAL:
-            with contextlib.suppress(StoreFull):  # of SQLite's file: the journal goes on
-                self._sqlite.checkpoint()
-                self._free()
+    def maintain(self) -> bool:
+        journal, pending = self._owned(), self._pending
+        with contextlib.suppress(StoreFull):  # a commit reports it
+            if pending.move is not None:
+                self._step(pending.move)
+            elif not pending.is_empty():
+                self._rotate(journal.last)
+            elif journal.is_long or self._sqlite.log_reaches(IDLE_LOG):
+                self._checkpoint()
+            if pending.move is None:
+                journal.prepare()
+            self._end_if_short()
+        return pending.move is not None
 
-    def _move(self) -> None:
-        """Write what is pending to SQLite."""
-        journal = self._owned()
-        if self._pending.is_empty():
-            return
-        self._apply(journal.last)
-        if self._sqlite.is_short_of_space:
-            self._sqlite.end_journal()
-            journal.end()
-            self._direct = TRY_AGAIN
-        else:
+    def _keep_up(self, journal: SegmentedJournal, batches: Sequence[Changes]) -> None:
+        """Move what has to be moved before another commit."""
+        pending = self._pending
+        if pending.move is not None:
+            for _ in range(1 + sum(_rows(changes) for changes in batches) // SLICE):
+                if pending.move is not None:
+                    self._step(pending.move)
+        if self._has_grown(journal):
+            self._finish()
+            self._rotate(journal.last)
             journal.prepare()
+        if pending.bytes() > MAX_PENDING or journal.size > MAX_JOURNAL:
+            self._move_all(journal.last)
+            if journal.size > MAX_JOURNAL:
+                with contextlib.suppress(StoreFull):  # of SQLite's file: the journal goes on
+                    self._checkpoint()
+        self._end_if_short()
 
-    def _apply(self, sequence: int) -> None:
-        groups = self._pending.groups()
+    def _has_grown(self, journal: SegmentedJournal) -> bool:
+        """Whether the young generation is complete."""
+        return (
+            self._pending.young.bytes() > GENERATION
+            or self._generation_journal > GENERATION_JOURNAL
+            or journal.size > MAX_JOURNAL
+        )
+
+    def _end_if_short(self) -> None:
+        """End the journal if a move has used a reserve."""
+        if self._sqlite.is_short_of_space and not self._direct:
+            self._end_journal()
+            self._direct = TRY_AGAIN
+
+    def _rotate(self, sequence: int) -> None:
+        self._pending.rotate(sequence)
+        self._generation_journal = 0
+
+    def _move_all(self, sequence: int) -> None:
+        """Write everything that is pending, up to the record with this sequence, to SQLite."""
+        self._finish()
+        while not self._pending.is_empty():
+            self._rotate(sequence)
+            self._finish()
+
+    def _finish(self) -> None:
+        """Finish the move that is under way."""
+        while self._pending.move is not None:
+            self._step(self._pending.move)
+
+    def _step(self, move: GenerationMove) -> None:
         try:
-            self._sqlite.apply(groups, sequence, Need.ADDS)
+            is_last = move.step(self._sqlite, Need.ADDS)
         except StoreFull:
-            if self._journal is not None:
-                self._journal.drop_spares()
-            self._sqlite.apply(groups, sequence, Need.FREES)
-        self._pending.clear()
-        if self._journal is not None:
-            self._free()  # up to the move before: a checkpoint comes before the transaction
-        self._applied = sequence
+            self._owned().drop_spares()
+            is_last = move.step(self._sqlite, Need.FREES)
+        self._free()  # up to the move before: a checkpoint comes before the transaction
+        if is_last:
+            self._applied = move.sequence
+            self._pending.move = None
 
     def _free(self) -> None:
         """Give segments back whose records a checkpoint has made durable in SQLite."""
@@ -254,18 +309,22 @@ class JournalStore:
             self._checkpoints = self._sqlite.checkpoints
             self._owned().free(self._applied)
 
+    def _checkpoint(self) -> None:
+        self._sqlite.checkpoint()
+        self._free()
+
     def _moved(self) -> SqliteStore:
         """SQLite, with everything in it."""
-        self._owned()
-        self._move()
+        journal = self._owned()
+        if not self._pending.is_empty():
+            self._move_all(journal.last)
+            self._end_if_short()
         return self._sqlite
 
     def _settled(self, fragment: int) -> SqliteStore:
         """SQLite, with everything of a fragment in it."""
         self._owned()
-        if self._pending.has(fragment):
-            self._move()
-        return self._sqlite
+        return self._moved() if self._pending.has(fragment) else self._sqlite
 
     # What SQLite answers and writes
 
@@ -295,10 +354,10 @@ class JournalStore:
 
     def _unanswered(self, fragment: int, reads: Sequence[Read]) -> Sequence[Read]:
         """Answer what can be answered without a move. Returns the other reads."""
-        net = self._pending.net(fragment)
-        if net is None:
+        nets = self._pending.nets(fragment)
+        if not nets:
             return reads
-        return [read for read in reads if not answer(net, self._sqlite.read, read)]
+        return [read for read in reads if not answer(nets, self._sqlite.read, read)]
 
     def next_due(self, fragment: int) -> int:
         return self._settled(fragment).next_due(fragment)
@@ -330,3 +389,13 @@ class JournalStore:
 
     def write_definitions(self, rows: dict[str, bytes | None]) -> None:
         self._moved().write_definitions(rows)
+
+
+def _rows(changes: Changes) -> int:
+    """About how many rows of SQLite a commit concerns."""
+    rows = len(changes.edits) + len(changes.ids)
+    for records in changes.puts.values():
+        rows += len(records)
+    for numbers in changes.deletes.values():
+        rows += len(numbers)
+    return rows

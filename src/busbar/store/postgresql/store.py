@@ -202,6 +202,9 @@ class PostgresqlStore:
     def commits_at_once(self, batches: Sequence[Changes]) -> bool:
         return False
 
+    def maintain(self) -> bool:
+        return False
+
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:
         self._check()
         return self._journal.heads(only)

@@ -72,6 +72,7 @@ class StoreFile:
         self._log_file = -1
         self._since_refill = 0
         self.checkpoints = 0
+        self._is_copied = False  # the log, since the last transaction
 
     # Opening and closing
 
@@ -238,6 +239,7 @@ class StoreFile:
             connection.execute("BEGIN IMMEDIATE")
             work(connection)
             connection.execute("COMMIT")
+            self._is_copied = False
         except BaseException as problem:
             if not _is_full(problem):
                 raise self._break("written", problem) from problem
@@ -262,11 +264,16 @@ class StoreFile:
         """Copy the log into the database, synced. Raises StoreFull, OutcomeUnknown."""
         self._checkpoint(self.connection())
 
+    def log_reaches(self, pages: int) -> bool:
+        """Whether the log has as many pages that no checkpoint has copied."""
+        return not self._is_copied and log_reaches(self._log_file, pages)
+
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Copy the log into the database; the next transaction writes the log from its start."""
         try:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             self.checkpoints += 1
+            self._is_copied = True
         except sqlite3.Error as problem:
             if not _is_full(problem):
                 raise self._break("checkpointed", problem) from problem

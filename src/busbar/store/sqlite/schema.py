@@ -147,7 +147,7 @@ _ADDED: dict[int, tuple[str, ...]] = {
             PRIMARY KEY (fragment, id)) WITHOUT ROWID""",
     ),
     # An older version would not read the journal, so it must refuse the file.
-    7: ("INSERT INTO meta VALUES ('journal', zeroblob(16)), ('applied', 0), ('closed', 1)",),
+    7: ("INSERT INTO meta VALUES ('journal', zeroblob(16)), ('applied', 0), ('closed', 1), ('moving', -1)",),
 }
 
 _SCHEMA = (

@@ -76,6 +76,9 @@ class SqliteStore:
     def commits_at_once(self, batches: Sequence[Changes]) -> bool:
         return False
 
+    def maintain(self) -> bool:
+        return False
+
     # For a journal in front of this store
 
     def journal_state(self) -> JournalState:
@@ -96,9 +99,22 @@ class SqliteStore:
         def work(connection: sqlite3.Connection) -> None:
             for batches in groups:
                 _perform(connection, batches)
-            journal_state.set_applied(connection, applied)
+            journal_state.end_move(connection, applied)
 
         self._file.transact(work, need, synced=False)
+
+    def apply_slice(self, batches: Sequence[Changes], need: Need) -> None:
+        """Perform a part of what a later `apply` completes. It is not synced."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            journal_state.begin_move(connection)
+            _perform(connection, batches)
+
+        self._file.transact(work, need, synced=False)
+
+    def undo_slices(self) -> None:
+        """Delete the messages of slices that no `apply` has completed."""
+        self._file.transact(journal_state.undo_move, Need.FREES, synced=False)
 
     @property
     def is_short_of_space(self) -> bool:
@@ -117,6 +133,10 @@ class SqliteStore:
     def checkpoint(self) -> None:
         """Have everything in the file, synced."""
         self._file.checkpoint()
+
+    def log_reaches(self, pages: int) -> bool:
+        """Whether the log has as many pages that no checkpoint has copied."""
+        return self._file.log_reaches(pages)
 
     @property
     def checkpoints(self) -> int:

@@ -174,7 +174,7 @@ def test_a_file_without_a_journal_of_an_older_version_is_used(path: Path) -> Non
     put(store, 1)
     store.release()
     with sqlite3.connect(path) as old:
-        old.execute("DELETE FROM meta WHERE key IN ('journal', 'applied', 'closed')")
+        old.execute("DELETE FROM meta WHERE key IN ('journal', 'applied', 'closed', 'moving')")
         old.execute("UPDATE meta SET value = 6 WHERE key = 'schema'")
     old.close()
     killed(path, 2)

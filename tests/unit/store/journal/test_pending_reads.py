@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -26,6 +26,7 @@ from busbar.fragment.reads import (
 )
 from busbar.model.effects import MessageEvent
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, KEPT, KEPT_DEAD, LANES, SCHEDULED, Record
+from busbar.store.journal import moving
 from busbar.store.journal.store import JournalStore
 from harness.memory_store import MemoryStore
 from tests.pages import shown
@@ -196,13 +197,18 @@ class Life:
             pair.commit([(change, self.near(), r.randint(0, 30)) for change in changes])
         elif what == "read":
             pair.compare((r.choices(READS, self.reads)[0], self.near(), r.randint(0, 30), r.randint(1, 6)))
+        elif what == "move" and r.random() < 0.1:
+            pair.journal._moved()
         elif what == "move":
-            pair.journal._move()
+            pair.journal.maintain()  # a generation more, or a slice
         else:
             pair.compare_others()
 
 
-def test_reads_at_any_point_are_those_of_the_store_in_memory(tmp_path: Path) -> None:
+def test_reads_at_any_point_are_those_of_the_store_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "SLICE", 3)
     store = claimed(tmp_path / "store.db")
     for seed in range(5_000 if DEEP else 60):
         life = Life(store, seed)
@@ -219,12 +225,15 @@ def test_reads_at_any_point_are_those_of_the_store_in_memory(tmp_path: Path) -> 
 
 
 @contextmanager
-def journal(tmp_path: Path) -> Iterator[JournalStore]:
-    """Ten messages in SQLite, of which the first is deleted since, and ten more that are pending."""
+def journal(tmp_path: Path, generations: int = 0) -> Iterator[JournalStore]:
+    """Ten messages in SQLite, of which the first is deleted since, and ten more that are pending, in an older generation if
+    there are `generations` more."""
     pair = Pair(claimed(tmp_path / "store.db"))
     pair.commit([("put", 1, 0)] * 8 + [("event", 1, 0), ("id", 1, 0), ("put", 1, 6), ("put", 1, 6)])
-    pair.journal._move()
+    pair.journal._moved()
     pair.commit([("put", 1, 0)] * 8 + [("event", 1, 0), ("id", 1, 1), ("put", 1, 6), ("put", 1, 6)])
+    for _ in range(generations):
+        pair.journal.maintain()
     deleted = Changes(1)
     deleted.deletes[ACTIVE] = [1]
     pair.journal.commit([deleted])
@@ -232,23 +241,25 @@ def journal(tmp_path: Path) -> Iterator[JournalStore]:
     pair.journal.close()
 
 
-ANSWERED: dict[str, tuple[Read, object]] = {
-    "page": (ReadPage(ACTIVE, 1, 100, MANY), [*range(2, 9), *range(11, 19)]),
-    "page over both": (ReadPage(ACTIVE, 7, 4, MANY), [7, 8, 11, 12]),
-    "page of pending": (ReadPage(ACTIVE, 12, 3, MANY), [12, 13, 14]),
-    "numbers": (ReadByNumber(ACTIVE, [1, 2, 11, 99]), [2, 11]),
-    "span": (ReadSpan([ACTIVE, KEPT], False, 8, MANY, 4, MANY), [9, 10, 11, 12]),
-    "tap page": (ReadTapPage([ACTIVE, KEPT], False, 15, MANY, 100, MANY), [16, 17, 18, 19, 20]),
-    "kept": (ReadKept(KEPT, MANY, 3), [9, 10, 19]),
-    "events": (ReadEvents(0, MANY, 10), [1, 2]),
-    "ids": (ReadIds(IDS, [0]), {IDS[0], IDS[1]}),
+ANSWERED: dict[str, tuple[Callable[[], Read], object]] = {
+    "page": (lambda: ReadPage(ACTIVE, 1, 100, MANY), [*range(2, 9), *range(11, 19)]),
+    "page over both": (lambda: ReadPage(ACTIVE, 7, 4, MANY), [7, 8, 11, 12]),
+    "page of pending": (lambda: ReadPage(ACTIVE, 12, 3, MANY), [12, 13, 14]),
+    "numbers": (lambda: ReadByNumber(ACTIVE, [1, 2, 11, 99]), [2, 11]),
+    "span": (lambda: ReadSpan([ACTIVE, KEPT], False, 8, MANY, 4, MANY), [9, 10, 11, 12]),
+    "tap page": (lambda: ReadTapPage([ACTIVE, KEPT], False, 15, MANY, 100, MANY), [16, 17, 18, 19, 20]),
+    "kept": (lambda: ReadKept(KEPT, MANY, 3), [9, 10, 19]),
+    "events": (lambda: ReadEvents(0, MANY, 10), [1, 2]),
+    "ids": (lambda: ReadIds(IDS, [0]), {IDS[0], IDS[1]}),
 }
 
 
+@pytest.mark.parametrize("generations", [0, 1, 2])
 @pytest.mark.parametrize("what", ANSWERED)
-def test_what_is_read_again_and_again_needs_no_move(what: str, tmp_path: Path) -> None:
-    read, expected = ANSWERED[what]
-    with journal(tmp_path) as store:
+def test_what_is_read_again_and_again_needs_no_move(what: str, generations: int, tmp_path: Path) -> None:
+    make_read, expected = ANSWERED[what]
+    read = make_read()
+    with journal(tmp_path, generations) as store:
         applied = store._applied
         store.read(1, [read])
         assert store._applied == applied
@@ -280,7 +291,7 @@ def test_heads_and_other_fragments_need_no_move(tmp_path: Path) -> None:
 def test_a_page_that_would_pass_over_many_deleted_messages_moves(tmp_path: Path) -> None:
     pair = Pair(claimed(tmp_path / "store.db"))
     pair.commit([("put", 1, 0)] * 20)
-    pair.journal._move()
+    pair.journal._moved()
     applied = pair.journal._applied
     deleted = Changes(1)
     deleted.deletes[ACTIVE] = [*range(1, 16)]
@@ -295,7 +306,7 @@ def test_a_page_that_would_pass_over_many_deleted_messages_moves(tmp_path: Path)
 def test_kept_messages_behind_those_that_are_deleted_are_found(tmp_path: Path) -> None:
     pair = Pair(claimed(tmp_path / "store.db"))
     pair.commit([("put", 1, 6)] * 6)
-    pair.journal._move()
+    pair.journal._moved()
     pair.commit([("put", 1, 6), ("delete", 1, 6)])
     pair.compare(("kept", 1, 1, 3))
     pair.journal.close()
@@ -304,7 +315,7 @@ def test_kept_messages_behind_those_that_are_deleted_are_found(tmp_path: Path) -
 def test_ids_of_segments_that_are_forgotten_are_not_found(tmp_path: Path) -> None:
     pair = Pair(claimed(tmp_path / "store.db"))
     pair.commit([("id", 1, 3)])  # the highest id on the first segment
-    pair.journal._move()
+    pair.journal._moved()
     pair.commit([("id", 3, 0), ("forget ids", 3, 0)])
     pair.compare(("ids", 0, 3, 1))
     pair.journal.close()

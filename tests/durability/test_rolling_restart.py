@@ -1,0 +1,65 @@
+"""All brokers of a namespace are restarted under load by the Azure SDK, as it is by default: no client gets an error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient
+
+from harness.processes import brokers_of
+from harness.serving import Busbar
+from harness.waiting import eventually
+from tests.durability.test_hand_over import KEYS, StrictLoad, owners, serving
+
+
+class DefaultLoad(StrictLoad):
+    """Clients that repeat what the SDK repeats by itself. A repeated send can make a message twice, and an answer to a
+    completion can be lost, so only what was acknowledged is checked."""
+
+    receive_seconds = 4.0  # the SDK repeats only within this time, and its first pause is 0.8 s
+
+    def client(self) -> ServiceBusClient:
+        return ServiceBusClient.from_connection_string(self._server.connection_string)
+
+    def left(self) -> int:
+        return len({body for key in KEYS for body in self.sent[key]} - {*self.completed})
+
+    def check(self) -> None:
+        assert self.faults == []
+        assert not self.left(), "acknowledged and lost"
+
+
+def restart(server: Busbar) -> str:
+    command = [sys.executable, "-m", "busbar", "brokers", "restart"]
+    options = ["--connection-string", server.connection_string]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.req("P2", "P3", "P14", "P25", "P26")
+def test_all_brokers_are_restarted_under_load_and_no_client_gets_an_error(tmp_path: Path) -> None:
+    limits: dict[str, object] = {"balance_delay": 600_000}
+    with serving(tmp_path / "data", limits, "--brokers", "2", "--stores", "4") as (server, operator):
+        load = DefaultLoad(server)
+        for number in range(2):
+            load.begin(f"sender-{number}", load.send_keyed)
+            load.begin(f"receiver-{number}", load.receive)
+        load.until_sent(0.0)
+        before, processes = owners(operator), brokers_of(server)
+        started = time.monotonic()
+        assert restart(server).splitlines() == ["broker-0 was restarted.", "broker-1 was restarted."]
+        took = time.monotonic() - started
+        assert not {*brokers_of(server).values()} & {*processes.values()}
+        eventually(lambda: sorted(owners(operator).values()) == sorted(before.values()), "load is even again")
+        load.until_sent(time.monotonic())
+        load.end()
+        load.check()
+        print(
+            f"in {took:.1f} s; {len(load.completed)} messages, the longest pause {load.longest_pause():.2f} s"
+        )
