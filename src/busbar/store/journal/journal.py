@@ -209,13 +209,17 @@ class SegmentedJournal:
         self._has_segment = True
         return segment
 
+    def free_space(self) -> int:
+        """Bytes that the disk has left."""
+        disk = os.statvfs(self._path.parent)
+        return disk.f_bavail * disk.f_frsize
+
     def _usual_size(self) -> int:
         return self._segment_size if self._used else min(FIRST_SIZE, self._segment_size)
 
     def _create(self, size: int) -> Segment:
         """Create a file for a segment. Raises OSError."""
-        disk = os.statvfs(self._path.parent)
-        if disk.f_bavail * disk.f_frsize < FREE_FACTOR * size:
+        if self.free_space() < FREE_FACTOR * size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._names += 1
         name = segment_name(self._path, f"{self._names:08d}")

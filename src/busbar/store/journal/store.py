@@ -13,7 +13,8 @@ Rules:
 4. **When moves are made.** When the young generation is complete: between commits, as many rows at least as they add. And
    by `maintain`, while the store has nothing else to do. So a commit waits for a slice, and for more only if moves do not
    keep up.
-5. **No space.** What is pending is acknowledged, so its move may use all reserves of SQLite, which hold MAX_PENDING. If a
+5. **No space.** What is pending is acknowledged, so its move may use all reserves of SQLite, which hold MAX_PENDING. While
+   the disk has much space (AMPLE), AMPLE_FACTOR times as much may be pending. If a
    move has used one, or there is no space for another segment, the journal is ended. Until the reserves are filled again,
    commits go to SQLite directly, and its rules for a full disk hold (sqlite/file.py).
 6. A number that is put twice is OutcomeUnknown, and nothing of that commit is in the journal.
@@ -44,6 +45,10 @@ from busbar.store.sqlite.store import SqliteStore
 
 MAX_PENDING = 8 * 1024 * 1024
 """Bytes: more are moved before the next commit."""
+AMPLE = 1 << 30
+"""Bytes that are free on the disk."""
+AMPLE_FACTOR = 3
+"""More would be memory for messages that are not completed soon."""
 BEYOND_CONTENTS = 1024 * 1024
 """Bytes: what the record of a few messages has at most beside their contents, and far more."""
 GENERATION = MAX_PENDING // 3
@@ -72,6 +77,7 @@ class JournalStore:
         self._last: dict[int, int] = {}  # the highest number of each fragment; what is not here is not known
         self._checkpoints = 0
         self._direct = 0  # commits that go to SQLite directly
+        self._factor = 1  # of what may be pending
         self._closed = ""
 
     # Ownership
@@ -181,6 +187,7 @@ class JournalStore:
 
     def _begin_journal(self, journal: SegmentedJournal) -> None:
         drawn = secrets.token_bytes(16)
+        self._set_factor(journal)
         journal.begin(drawn)
         self._sqlite.begin_journal(drawn)
 
@@ -255,7 +262,7 @@ class JournalStore:
             self._finish()
             self._rotate(journal.last)
             journal.prepare()
-        if pending.bytes() > MAX_PENDING or journal.size > MAX_JOURNAL:
+        if pending.bytes() > MAX_PENDING * self._factor or journal.size > MAX_JOURNAL:
             self._move_all(journal.last)
             if journal.size > MAX_JOURNAL:
                 with contextlib.suppress(StoreFull):  # of SQLite's file: the journal goes on
@@ -265,7 +272,7 @@ class JournalStore:
     def _has_grown(self, journal: SegmentedJournal) -> bool:
         """Whether the young generation is complete."""
         return (
-            self._pending.young.bytes() > GENERATION
+            self._pending.young.bytes() > GENERATION * self._factor
             or self._generation_journal > GENERATION_JOURNAL
             or journal.size > MAX_JOURNAL
         )
@@ -276,7 +283,11 @@ class JournalStore:
             self._end_journal()
             self._direct = TRY_AGAIN
 
+    def _set_factor(self, journal: SegmentedJournal) -> None:
+        self._factor = AMPLE_FACTOR if journal.free_space() >= AMPLE else 1
+
     def _rotate(self, sequence: int) -> None:
+        self._set_factor(self._owned())
         self._pending.rotate(sequence)
         self._generation_journal = 0
 
