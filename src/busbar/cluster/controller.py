@@ -48,6 +48,8 @@ from busbar.store.contract import StoreError
 LOOK_SECONDS = 0.25
 PINGS = 12
 """In each lease. A broker is silent if two of them are not answered."""
+SHORTEST_SILENCE = 1.5
+"""Seconds: an idle owner shows each second that it works."""
 SHORTEST_PATIENCE = 0.75
 """Seconds for an answer to a ping: a busy process takes some time."""
 SILENT = 4
@@ -74,6 +76,8 @@ class AttachedBroker:
         self.channel: BrokerConnection | None = None
         self.is_open = False
         """Whether it has a gateway, by this controller."""
+        self.is_leaving = False
+        """Whether it is about to end, and gets no stores."""
 
     @property
     def there(self) -> protocol.NodeApi:
@@ -98,7 +102,7 @@ class ClusterController:
         self._claims = StoreClaims([])
         self.moves = StoreMoves(
             self._claims,
-            lambda: {broker.name for broker in self._open_brokers()},
+            lambda: {broker.name for broker in self._open_brokers() if not broker.is_leaving},
             self._hand_over,
             settle,
         )
@@ -106,7 +110,7 @@ class ClusterController:
         self._counter.expect(STARTING)  # until the brokers that were there before have connected
         self._members = members
         self._ping_seconds = lease / PINGS
-        self._silent_owner = lease / SILENT
+        self._silent_owner = max(lease / SILENT, SHORTEST_SILENCE)
         self._brokers: dict[str, AttachedBroker] = {}
         self._hosts: dict[str, RemoteStoreHost] = {}
         self._ended: deque[tuple[str, str]] = deque(maxlen=REMEMBERED_GATEWAYS)
@@ -133,6 +137,7 @@ class ClusterController:
             self._members.broker,
             quota=CountedGateway(self._counter, broker.gateway),
             leaving=lambda: self._note_ended(broker.name, broker.gateway),
+            release=lambda: self._release(broker),
             may_have_others=True,
         )
         asyncio.get_running_loop().call_soon(self._start, self._join(broker, hello))
@@ -250,7 +255,7 @@ class ClusterController:
     def _takers(self) -> list[AttachedBroker]:
         """The brokers that can own stores, those with the fewest first."""
         connected = [broker for broker in self._brokers.values() if broker.is_connected]
-        return sorted(connected, key=lambda broker: (len(broker.hosts), broker.name))
+        return sorted(connected, key=lambda broker: (broker.is_leaving, len(broker.hosts), broker.name))
 
     def _tell_ended(self, host: RemoteStoreHost) -> None:
         broker = self._brokers.get(host.broker)
@@ -381,6 +386,18 @@ class ClusterController:
                 host.start_restoring()
                 self._publish({store: to})
                 await host.until_open()
+
+    async def _release(self, broker: AttachedBroker) -> None:
+        """Hand the stores of a broker that leaves over to others."""
+        broker.is_leaving = True
+        for store in [*broker.hosts]:
+            takers = [taker for taker in self._takers() if taker.is_open and not taker.is_leaving]
+            if not takers:
+                return
+            try:
+                await self.moves.hand_over(store, takers[0].name)
+            except BusbarError as error:
+                _log.warning("%s is not handed over by %s: %s", store, broker.name, error)
 
     async def nodes(self) -> list[NodeView]:
         """What all broker processes show of themselves, with the takeovers that this controller has counted."""

@@ -12,13 +12,14 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from busbar.cluster.broker_node import BrokerNode
 from busbar.cluster.calls import RemoteInterface
-from busbar.cluster.channel import Channel
+from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.codec import WireError
 from busbar.cluster.controller_connection import ControllerConnection
 from busbar.cluster.hello import PROTOCOL_VERSIONS, TO_CONTROLLER, TO_STORES, Hello, Welcome
@@ -26,6 +27,7 @@ from busbar.cluster.node_port import HelloRefused, NodePort, dial
 from busbar.cluster.node_processes import STARTED, STARTING, BrokerStart, StartingNode
 from busbar.cluster.node_tls import NodeTls
 from busbar.cluster.protocol import StoreFrame
+from busbar.model.errors import BusbarError
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 0.5
@@ -89,8 +91,13 @@ class NodeBroker(Channel):
                 self._connection.abort()
 
     async def leave(self, drain: float) -> None:
-        await self._node.close_gateway()
         assert self._connection is not None
+        with contextlib.suppress(
+            TimeoutError, ChannelClosed, BusbarError
+        ):  # without a controller they are only closed
+            async with asyncio.timeout(drain):
+                await self._connection.controller.release_stores()
+        await self._node.close_gateway()
         hosts = [*self._connection.hosts.values()]
         for host in hosts:
             host.stop_timers()

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull
+from busbar.store.disk_space import free_bytes
 from busbar.store.durable_names import sync_directory
 from busbar.store.journal.changes_decoder import JournalDamaged
 from busbar.store.journal.segment import HEADER_SIZE, RECORD_SIZE, JournalRecord, Segment, SegmentHeader
@@ -214,8 +215,7 @@ class SegmentedJournal:
 
     def _create(self, size: int) -> Segment:
         """Create a file for a segment. Raises OSError."""
-        disk = os.statvfs(self._path.parent)
-        if disk.f_bavail * disk.f_frsize < FREE_FACTOR * size:
+        if free_bytes(self._path.parent) < FREE_FACTOR * size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._names += 1
         name = segment_name(self._path, f"{self._names:08d}")
