@@ -24,7 +24,7 @@ from busbar.store.journal.store import JournalStore
 from busbar.store.sqlite.store import SqliteStore
 
 GROUP = 20
-BODY = os.urandom(1024)
+BODIES = [os.urandom(1024) for _ in range(GROUP)]  # a record of the journal has the same object only once
 SURVIVE = (0, 10, 100)  # per cent
 LIVE = 5  # commits after which a message is deleted
 
@@ -62,7 +62,9 @@ class Stream:
     def _commit(self) -> None:
         changes = Changes(1)
         numbers = range(self._last + 1, self._last + GROUP + 1)
-        changes.puts[ACTIVE] = [Record(n, 1, 0, 0, 0, len(BODY), BODY, None) for n in numbers]
+        changes.puts[ACTIVE] = [
+            Record(n, 1, 0, 0, 0, len(body), body, None) for n, body in zip(numbers, BODIES, strict=True)
+        ]
         self._last += GROUP
         self._live.append([n for n in numbers if n % 100 >= self._survivors])
         if len(self._live) > LIVE:

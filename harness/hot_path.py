@@ -187,16 +187,11 @@ class HotPath:
                 [SasRule(KEY_NAME, (_KEY,), frozenset(("Manage", "Send", "Listen")))], lambda path: ()
             )
             limits = Limits()
+            quota = GatewayQuota(limits)
             self._service = GatewayServices(
-                cast(Any, broker),
-                authority,
-                limits,
-                LinkRegistry(GatewayQuota(limits)),
-                "hot-path",
-                "hot-path",
-                "",
+                cast(Any, broker), authority, limits, LinkRegistry(quota), "hot-path", "hot-path"
             )
-            self._limiter = ConnectionLimiter(limits)
+            self._limiter = ConnectionLimiter(limits, quota)
         self._run(self._server, broker.open())
         self._sender = self._run(self._client, self._attach_sender(payload, batch))
         self._receiver = self._run(self._client, self._attach_receiver())

@@ -68,7 +68,7 @@ from busbar.model.node_views import StoreFigures
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import Store, StoreError, StoreFull
-from busbar.store.location import StoreCounters, StoreLocation, StoreLoss
+from busbar.store.location import StoreLocation, StoreLoss
 
 DROP_SLICE = 1_000
 LONGEST_SLEEP = 1_000
@@ -139,9 +139,6 @@ class LocalStoreHost:
         """While the store is handed over: done when all that was applied is durable, or the store has failed."""
         self._turn_due = False
         self._commit_times = CommitTimes()
-        self._commit: tuple[float, int] | None = None
-        """When the commit under way began, and how many messages it changes."""
-        self._fenced_count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
         self._gate = EffectGate(place, self._thread, self._lifecycle, emit, self._fail)
@@ -388,21 +385,7 @@ class LocalStoreHost:
 
     def figures(self) -> StoreFigures:
         """How the store works, for operators."""
-        times = self._commit_times
-        counters = self.place.counters() if self.place is not None else StoreCounters()
-        return StoreFigures(
-            self.name,
-            self.epoch,
-            times.count,
-            times.quantile(0.5),
-            times.quantile(0.99),
-            times.group,
-            fenced=self._fenced_count,
-            reclaims=counters.reclaims,
-            made=counters.made,
-            repeated=counters.repeated,
-            lost=counters.lost,
-        )
+        return self._commit_times.figures(self.name, self.epoch, self.place)
 
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
@@ -484,7 +467,7 @@ class LocalStoreHost:
             self._commit = (perf_counter(), sum([changes.weight for changes in job.batches]))
         work = partial(self._access.commit, job)
         if job.batches:
-            self._commit = (perf_counter(), sum([batch.weight for batch in job.batches]))
+            self._commit_times.begin(sum([batch.weight for batch in job.batches]))
         if not self._inline.is_small(job):
             self._thread.post(work, self._job_returned)
             return False
@@ -516,10 +499,8 @@ class LocalStoreHost:
         self._turn()
 
     def _job_ended(self, error: BaseException | None) -> None:
-        begun, self._commit = self._commit, None
+        self._commit_times.end(error is None)
         if error is None:
-            if begun is not None:
-                self._commit_times.add(perf_counter() - begun[0], begun[1])
             self._lifecycle.job_done(self._monotonic())
         else:
             self._inline.pause(self._monotonic())
@@ -565,7 +546,7 @@ class LocalStoreHost:
             self.shown()
         if self.state is StoreState.OPEN:
             self._loop.call_soon(self._gate.confirm)
-        self._fenced_count += is_fenced
+        self._commit_times.fenced += is_fenced
         if is_fenced and self._fenced is not None:
             self._loop.call_soon(self._fenced)
 

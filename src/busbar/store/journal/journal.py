@@ -4,8 +4,8 @@ Rules:
 1. A journal has an id, which all its segments have and the store's file has too (sqlite/journal_state.py). `begin` makes the
    first segment before the file gets the id. So a segment without records may belong to no journal: it is deleted.
 2. When `append` returns, the record is synced. Records are written one after another.
-3. `recover` returns the records after one that the store has applied, in their order, without a gap. If it cannot, it raises
-   JournalDamaged: a journal is never cut silently.
+3. `recover` checks all records, and returns those after one that the store has applied, in their order, without a gap. If it
+   cannot, it raises JournalDamaged: a journal is never cut silently. It has one segment in memory at a time.
 4. The first record after `recover` begins a new segment. Its header states the first sequence of it. So an incomplete record
    at the end of the segment before can never become complete later.
 5. `free` gives segments back whose records all are applied. They are used again; files beyond SPARE are deleted.
@@ -17,9 +17,12 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull
+from busbar.store.disk_space import free_bytes
 from busbar.store.durable_names import sync_directory
 from busbar.store.journal.changes_decoder import JournalDamaged
 from busbar.store.journal.segment import HEADER_SIZE, RECORD_SIZE, JournalRecord, Segment, SegmentHeader
@@ -68,28 +71,27 @@ class SegmentedJournal:
 
     # ---- recovery --------------------------------------------------------------------------------
 
-    def recover(self, state: JournalState, epoch: int) -> list[JournalRecord]:
-        """The records that the store's file lacks. Further ones are written with this epoch. Raises StoreError."""
+    def recover(self, state: JournalState, epoch: int) -> Iterator[JournalRecord]:
+        """The records that the store's file lacks. Further ones are written with this epoch. Raises StoreError, before it
+        returns the first one."""
         self._epoch = epoch
         self._journal = state.journal
         self._next = state.applied + 1
         try:
             self._find_segments(state)
             if state.is_closed:
-                return []
+                return iter(())
             if not self._used:
                 raise JournalDamaged(
                     f"{self._path} was not closed cleanly, and its journal is missing: put the files "
                     f"{segment_name(self._path, '*')} back that were beside it"
                 )
-            records = self._read(state.applied)
+            self._next = max(self._next, self._check(state.applied) + 1)
         except OSError as problem:
             raise StoreError(f"the journal of {self._path} cannot be read: {problem}") from problem
-        if records:
-            self._next = records[-1].sequence + 1
         self.is_begun = True
         self.free(state.applied)
-        return records
+        return self._read(list(self._used), state.applied)
 
     def _find_segments(self, state: JournalState) -> None:
         """Find the segments of this journal. Those that are not needed any more are deleted."""
@@ -111,33 +113,36 @@ class SegmentedJournal:
                 self._used.append(segment)
         self._used.sort(key=lambda each: 0 if each.header is None else each.header.number)
 
-    def _read(self, applied: int) -> list[JournalRecord]:
-        found = self._used
-        kept: list[JournalRecord] = []
-        expected = 0
-        for place, segment in enumerate(found):
-            header = segment.header
-            assert header is not None
-            if kept and header.first != expected:
+    def _check(self, applied: int) -> int:
+        """Check that no record after an applied one is missing or damaged; returns the sequence of the last one."""
+        last = 0
+        for segment, following in zip(self._used, [*self._used[1:], None], strict=True):
+            first, end = _bounds(segment, following)
+            if last > applied and first != last + 1:
                 raise JournalDamaged(
-                    f"{segment.path} begins with record {header.first}; {expected} is missing before it."
+                    f"{segment.path} begins with record {first}; {last + 1} is missing before it."
                 )
-            following = found[place + 1].header if place + 1 < len(found) else None
-            records = [
-                each for each in segment.read() if following is None or each.sequence < following.first
-            ]
-            last = records[-1].sequence if records else header.first - 1
-            if following is not None and last + 1 < following.first and following.first > applied + 1:
-                raise JournalDamaged(f"{segment.path} ends before record {following.first - 1}.")
-            if records and following is None:
-                self._write_again(segment, records[-1])
-            kept += [each for each in records if each.sequence > applied]
-            expected = last + 1
-        if kept and kept[0].sequence != applied + 1:
-            raise JournalDamaged(
-                f"the journal of {self._path} begins with record {kept[0].sequence}; {applied + 1} is missing before it."
-            )
-        return kept
+            if last <= applied < first - 1:
+                raise JournalDamaged(
+                    f"the journal of {self._path} begins with record {first}; {applied + 1} is missing before it."
+                )
+            last = first - 1
+            newest: JournalRecord | None = None
+            for record in segment.read():
+                if record.sequence < end:
+                    last, newest = record.sequence, record
+            if following is not None and last + 1 < end and end > applied + 1:
+                raise JournalDamaged(f"{segment.path} ends before record {end - 1}.")
+            if newest is not None and following is None:
+                self._write_again(segment, newest)
+        return last
+
+    def _read(self, segments: list[Segment], applied: int) -> Iterator[JournalRecord]:
+        for segment, following in zip(segments, [*segments[1:], None], strict=True):
+            _, end = _bounds(segment, following)
+            for record in segment.read():
+                if applied < record.sequence < end:
+                    yield record
 
     def _write_again(self, segment: Segment, record: JournalRecord) -> None:
         try:
@@ -210,8 +215,7 @@ class SegmentedJournal:
 
     def _create(self, size: int) -> Segment:
         """Create a file for a segment. Raises OSError."""
-        disk = os.statvfs(self._path.parent)
-        if disk.f_bavail * disk.f_frsize < FREE_FACTOR * size:
+        if free_bytes(self._path.parent) < FREE_FACTOR * size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._names += 1
         name = segment_name(self._path, f"{self._names:08d}")
@@ -257,3 +261,12 @@ class SegmentedJournal:
     def _break(self, could_not_be: str, problem: BaseException | str) -> OutcomeUnknown:
         self._broken = f"the journal of {self._path} cannot be {could_not_be}: {problem}"
         return OutcomeUnknown(self._broken)
+
+
+def _bounds(segment: Segment, following: Segment | None) -> tuple[int, int]:
+    """The sequence of the first record of a segment, and that behind its last one. What is there besides was torn."""
+    assert segment.header is not None
+    if following is None:
+        return segment.header.first, sys.maxsize
+    assert following.header is not None
+    return segment.header.first, following.header.first

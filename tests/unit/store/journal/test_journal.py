@@ -78,14 +78,16 @@ def test_segments_of_another_file_are_refused_and_left_as_they_are(tmp_path: Pat
 
 def test_segments_that_a_closed_file_has_no_need_of_are_deleted(tmp_path: Path) -> None:
     written(tmp_path / "j", [b"one"])
-    assert SegmentedJournal(tmp_path / "j", SIZE).recover(JournalState(JOURNAL, 1, is_closed=True), 2) == []
+    journal = SegmentedJournal(tmp_path / "j", SIZE)
+    assert list(journal.recover(JournalState(JOURNAL, 1, is_closed=True), 2)) == []
     assert segments_of(tmp_path / "j") == []
 
 
 def test_a_journal_that_was_begun_and_never_used_is_deleted(tmp_path: Path) -> None:
     written(tmp_path / "j", [])
     assert segments_of(tmp_path / "j")
-    assert SegmentedJournal(tmp_path / "j", SIZE).recover(JournalState(bytes(16), 0, is_closed=True), 2) == []
+    journal = SegmentedJournal(tmp_path / "j", SIZE)
+    assert list(journal.recover(JournalState(bytes(16), 0, is_closed=True), 2)) == []
     assert segments_of(tmp_path / "j") == []
 
 
