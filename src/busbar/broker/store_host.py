@@ -472,8 +472,12 @@ class LocalStoreHost:
             self._thread.post(work, self._job_returned)
             return False
         now = self._monotonic()
-        is_possible = is_last and self._thread.idle and self._inline.is_allowed(now)
-        if is_possible and self._access.commits_at_once(job):
+        if (
+            is_last
+            and self._thread.idle
+            and self._inline.is_allowed(now)
+            and self._access.commits_at_once(job)
+        ):
             self._commit_inline(work, now)
             return True
         self._thread.post(partial(_seconds_of, work), self._small_job_returned)
