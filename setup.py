@@ -33,6 +33,7 @@ COMPILED = (
     "src/busbar/pages/*.py",
     "src/busbar/fragment/*.py",
     "src/busbar/model/message.py",
+    "src/busbar/model/partitioning.py",
     "src/busbar/model/tap_page.py",
     "src/busbar/model/settings.py",
     "src/busbar/model/commands.py",

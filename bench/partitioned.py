@@ -18,11 +18,10 @@ from statistics import median
 
 import uvloop
 
-from busbar.amqp.codec import encode_value
-from busbar.amqp.types import Described, Symbol, ULong
 from busbar.model.partitioning import index_of_key
 from harness.amqp_driver import connect
 from harness.cycle import BODY, Cost, Meter, cycling, draining, sending
+from harness.hot_path_cost import keyed
 from harness.measured import MeasuredServer, measured_server, rooms_are_compiled
 
 SECONDS = 1.0
@@ -52,15 +51,11 @@ def cycle_cost(server: MeasuredServer, queue: str, in_flight: int) -> Awaitable[
 
 def keyed_cycle_cost(server: MeasuredServer, queue: str, in_flight: int) -> Awaitable[Cost]:
     """The cost with a key of its own for each message: messages that arrive together go to all fragments."""
-    return cycling(server, queue, in_flight, SECONDS, payload=_keyed, what="cycle, with keys")
+    return cycling(server, queue, in_flight, SECONDS, payload=keyed, what="cycle, with keys")
 
 
-_DATA = encode_value(Described(ULong(0x75), BODY))
-
-
-def _keyed(number: int) -> bytes:
-    annotations = {Symbol("x-opt-partition-key"): f"key-{number % 5_000}"}
-    return encode_value(Described(ULong(0x72), annotations)) + _DATA
+def keyed_send_cost(server: MeasuredServer, queue: str, in_flight: int) -> Awaitable[Cost]:
+    return sending(server, queue, in_flight, SECONDS, payload=keyed, what="send, with keys")
 
 
 async def lone_receives(server: MeasuredServer, queue: str) -> tuple[float, float]:
@@ -103,6 +98,7 @@ async def compare(server: MeasuredServer, *, briefly: bool) -> bool:
             rate, cpu = _row(await _pairs(server, measure, in_flight, queues), in_flight)
             if in_flight == 1_000 and (rate < 1 - TOLERANCE or cpu > 1 + TOLERANCE):
                 within = False
+    _row(await _pairs(server, keyed_send_cost, 1_000, "keyed-sends"), 1_000)
     _row(await _pairs(server, keyed_cycle_cost, 1_000, "keys"), 1_000)
     if briefly:
         return within
@@ -150,7 +146,7 @@ def skew() -> float:
 
 def main() -> int:
     queues: dict[str, dict[str, object]] = {}
-    for name in ("send", "receive", "cycle", "keys", "lone"):
+    for name in ("send", "receive", "cycle", "keyed-sends", "keys", "lone"):
         queues[f"regular-{name}"] = {}
         queues[f"partitioned-{name}"] = {"EnablePartitioning": True}
     compiled = rooms_are_compiled()

@@ -5,8 +5,8 @@
 For each number of messages per commit: messages per second and CPU-µs per message (system time included), and the ratio
 of the time to that of the raw log. The ratio is what to compare between machines; the rest depends on the disk.
 
-Then the same with the copies of a topic, whose subscriptions have consumers that keep up: what a message with all its copies
-costs, and the ratio to a message of a queue. It should be at most 3 with ten subscriptions and 25 with a hundred.
+Then the same with the copies of a topic, whose consumers keep up. The cost is that of a message with all its copies, and
+the ratio is to a message of a queue. It should be at most 3 with ten subscriptions and 25 with a hundred.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from busbar.fragment.changes import Changes
 from busbar.fragment.reads import Read
 from busbar.gateway.amqp.connection import GatewayConnection
 from busbar.gateway.authority import Authority
+from busbar.gateway.gateway_quota import GatewayQuota
 from busbar.gateway.link_registry import LinkRegistry
 from busbar.gateway.listening.connection_limiter import ConnectionLimiter, TrackedConnection
 from busbar.gateway.services import GatewayServices
@@ -186,10 +187,11 @@ class HotPath:
                 [SasRule(KEY_NAME, (_KEY,), frozenset(("Manage", "Send", "Listen")))], lambda path: ()
             )
             limits = Limits()
+            quota = GatewayQuota(limits)
             self._service = GatewayServices(
-                cast(Any, broker), authority, limits, LinkRegistry(1_000), "hot-path", "hot-path", ""
+                cast(Any, broker), authority, limits, LinkRegistry(quota), "hot-path", "hot-path"
             )
-            self._limiter = ConnectionLimiter(limits)
+            self._limiter = ConnectionLimiter(limits, quota)
         self._run(self._server, broker.open())
         self._sender = self._run(self._client, self._attach_sender(payload, batch))
         self._receiver = self._run(self._client, self._attach_receiver())

@@ -1,9 +1,9 @@
 """What a message costs the hot path (hot_path.py) in instructions, as a ratio to plain Python work in the same run.
 
 Rules:
-1. Valgrind counts the instructions. Its counts do not depend on the processor and on what else the machine does: they vary
-   by a part in a thousand. CPU times on a busy machine vary by more than a tenth, also the lowest of many. Counters of
-   the processor are not there in most virtual machines.
+1. Valgrind counts the instructions. Its counts do not depend on the processor and on what else the machine does: between
+   two runs they vary by less than a hundredth. CPU times on a busy machine vary by more than a tenth, also the lowest of
+   many. Counters of the processor are not there in most virtual machines.
 2. Only turns of the server and the reference work are counted. The ratio makes up for most of what differs between two
    builds of Python. What is left is why a figure is kept for each (`environment`).
 3. A load is too dear if it costs more than its figure and TOLERANCE.
@@ -31,7 +31,8 @@ from harness.hot_path import BODY, Counter, HotPath
 from harness.measured import reference_unit, rooms_are_compiled
 
 FIGURES = Path(__file__).with_name("hot_path_figures.toml")
-TOLERANCE = 0.05
+TOLERANCE = 0.07
+"""A count is the same in every run, but the layout of the heap moves with any change of the code, by up to 4 %."""
 MESSAGES = 500
 UNITS = 200
 REFERENCE = "reference"
@@ -47,8 +48,8 @@ class CannotCount(Exception):
 
 
 def keyed(number: int) -> bytes:
-    """A message like the others, with a partition key, one of 5,000."""
-    annotations = {Symbol("x-opt-partition-key"): f"key-{number % 5_000}"}
+    """A message like the others, with a partition key, one of 400."""
+    annotations = {Symbol("x-opt-partition-key"): f"key-{number % 400}"}
     return encode_value(Described(ULong(0x72), annotations)) + _WITHOUT_KEY(number)
 
 

@@ -44,7 +44,7 @@ class LoadBalancer:
 
     @property
     def connection_string(self) -> str:
-        """That of the nodes, which have the same key, with the port of the balancer."""
+        """The connection string of the nodes, which have the same key, with the port of the balancer."""
         return re.sub(r"(sb://[^:;]*):\d+", rf"\1:{self.port}", self._nodes[0].connection_string)
 
     def _accept(self) -> None:

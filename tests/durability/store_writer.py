@@ -139,7 +139,7 @@ def opened(path: Path, has_journal: bool) -> SqliteStore | JournalStore:
     """A store whose journal is moved often, so that every part of a move is interrupted."""
     if not has_journal:
         return SqliteStore(path)
-    journal_store.MAX_PENDING, journal_store.GENERATION, moving.SLICE = 40_000, 8_000, 8
+    journal_store.MAX_PENDING, journal_store.GENERATIONS, moving.SLICE = 40_000, 5, 8
     return JournalStore(path, SEGMENT)
 
 

@@ -33,16 +33,16 @@ from tests.durability.test_store_outage import Operator
 KEYS = keys_by_fragment()
 SESSIONS = [f"session-{number}" for number in range(8)]
 QUEUES: dict[str, Properties] = {
-    "p": {"EnablePartitioning": True, "LockDuration": "PT5M"},
-    "held": {"EnablePartitioning": True, "LockDuration": "PT5M"},
-    "s": {"EnablePartitioning": True, "RequiresSession": True, "LockDuration": "PT5M"},
+    "p": {"EnablePartitioning": True},
+    "held": {"EnablePartitioning": True},
+    "s": {"EnablePartitioning": True, "RequiresSession": True},
 }
 
 
 class StrictLoad:
     """Clients for which every error is a fault: nothing is repeated."""
 
-    receive_seconds = 0.3
+    receive_seconds: float | None = 0.3
 
     def __init__(self, server: Busbar) -> None:
         self._server = server
@@ -142,8 +142,11 @@ class StrictLoad:
 
 
 @contextmanager
-def serving(data: Path, limits: dict[str, object], *arguments: str) -> Iterator[tuple[Busbar, Operator]]:
-    server = Busbar(data, config_text(QUEUES, limits), arguments=arguments).start()
+def serving(
+    data: Path, limits: dict[str, object], *arguments: str, lock: str = "PT5M"
+) -> Iterator[tuple[Busbar, Operator]]:
+    queues = {name: {**QUEUES[name], "LockDuration": lock} for name in QUEUES}
+    server = Busbar(data, config_text(queues, limits), arguments=arguments).start()
     try:
         yield server, Operator(server)
     finally:

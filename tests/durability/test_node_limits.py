@@ -72,7 +72,7 @@ async def test_nodes_share_the_limit_and_a_new_controller_learns_who_has_what(tm
                 eventually, lambda: holder_of_catalogue(cluster) == other or None, seconds=30
             )
             # The new controller has its report of four. So there is room for one, and not for more than the limit.
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(45):
                 while not (more := await crowd(survivor, 1)):
                     await asyncio.sleep(0.1)
             assert await crowd(survivor, 3) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.catalogue.placement import place
 from busbar.gateway.http.probes import DRAINING, Probes
 from busbar.model.limits import Limits
 from harness.amqp_driver import connect
@@ -41,9 +42,11 @@ async def test_ready_ends_when_no_disk_answers_and_live_some_time_later(
 ) -> None:
     control = tmp_path / "hanging"
     stores = [f"store-{number}" for number in range(brokers)]
+    names = [f"q{number}" for number in range(99)]
+    queues = [next(name for name in names if place(name, 1, stores) == (store,)) for store in stores]
     server = Busbar(
         tmp_path / "data",
-        config_text({"q": {}, "p": {"EnablePartitioning": True}, "live": {}}, LIMITS),
+        config_text({"live": {}, **{queue: {} for queue in queues}}, LIMITS),
         arguments=("--brokers", str(brokers), "--stores", str(brokers)),
         environment={"LD_PRELOAD": str(shim), "HANG_FILE": str(control)},
     ).start()
@@ -61,12 +64,12 @@ async def test_ready_ends_when_no_disk_answers_and_live_some_time_later(
 
         if brokers > 1:  # one of two is no reason to restart a process, or to send clients elsewhere
             control.write_text(f"{stores[0]} sync")
-            await send_everywhere(server)
+            await send_to(server, queues[:1])
             await shows("health", lambda answer: answer[1]["status"] == "limited")
             assert probe(server, "ready") == READY
 
         control.write_text("store- sync")
-        await send_everywhere(server)
+        await send_to(server, queues)
         await shows("ready", lambda answer: answer[0] == 503)
         assert probe(server, "ready")[1] == {
             "status": "not ready",
@@ -84,10 +87,11 @@ async def test_ready_ends_when_no_disk_answers_and_live_some_time_later(
         assert server.stop() == 0, server.error_text
 
 
-async def send_everywhere(server: Busbar) -> None:
-    """Send to every fragment, without waiting for answers: each store has something to sync."""
+async def send_to(server: Busbar, queues: list[str]) -> None:
+    """Send to these queues, without waiting for answers: their stores have something to sync."""
     connection = await connect(server.port)
-    (await connection.sender("p")).start(64)
+    for queue in queues:
+        (await connection.sender(queue)).start(1)
 
 
 @dataclass

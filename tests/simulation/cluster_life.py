@@ -12,6 +12,7 @@ from busbar.model import commands as c
 from busbar.model.message import ACTIVE, DEAD
 from harness.memory_store import Fault
 from tests.simulation.cluster_client import ClientConsumer, SimulatedClient
+from tests.simulation.cluster_process import SILENT_SECONDS
 from tests.simulation.cluster_world import Shape, World
 
 WORLD = "cluster"
@@ -29,6 +30,7 @@ class ClusterLife:
             max_deliveries=r.choice([2, 10]),
             latency=r.choice([0.001, 0.02, 0.2]),
             disk_latency=r.choice([0.001, 0.02, 0.1]),
+            has_nodes=r.random() < 0.4,
         )
         self.world = World(shape, r, on_line)
         self.sessions = [f"s{number}" for number in range(r.choice([1, 3]))]
@@ -62,6 +64,7 @@ class ClusterLife:
             (self.hang, 1),
             (self.refuse_opening, 1),
             (self.move, 2),
+            (self.doubt, 1 if shape.has_nodes else 0),
         ]
         self.kinds = [kind for kind, _ in clients + faults]
         self.weights = [weight * r.choice([0.1, 1, 1, 4]) for _, weight in clients]
@@ -261,6 +264,18 @@ class ClusterLife:
         alive = self.world.controller.alive()
         if alive:
             self.world.controller.move(store, self.random.choice(alive).name)
+
+    def doubt(self) -> None:
+        """A broker is frozen for so long that others claim its stores; then it goes on, and takes them for its own."""
+        alive = [one for one in self.world.controller.alive() if not one.loop.is_frozen]
+        if len(alive) > 1:
+            process = self.random.choice(alive)
+            seconds = SILENT_SECONDS + 0.2 + 2 * self.random.random()
+            self.world.note(f"{process.name} is frozen for {seconds:.3f} s, and suspected")
+            process.loop.frozen_until = self.world.scheduler.clock.now + seconds
+            self.world.controller.loop.call_later(
+                SILENT_SECONDS + 0.1, self.world.controller.usurp, process.name
+            )
 
     def fail_commit(self) -> None:
         store = self.random.choice([*self.world.stores.values()])

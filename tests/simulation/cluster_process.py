@@ -30,7 +30,9 @@ from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import StoreError
+from busbar.store.location import StoreLocation
 from harness.byte_streams import ByteStream, StreamEnd
+from harness.memory_store import MemoryStore
 from harness.simulated_store_thread import SimulatedDisk, SimulatedStoreThread
 from harness.virtual_loop import VirtualLoop, VirtualScheduler
 
@@ -39,6 +41,7 @@ STARTED = 1_700_000_000_000
 PATIENCE = 0.5
 RESTART_PAUSE = 0.1
 INTRODUCED_SECONDS = 0.5
+LEASE_SECONDS, SILENT_SECONDS = 5.0, 6.0
 
 
 @dataclass(slots=True)
@@ -60,6 +63,10 @@ class Surroundings:
     note: Callable[[str], None]
     emitted: Callable[[list[Effect]], None]
     """Gets the effects of stores when the process that has the store performs them."""
+    fenced: Callable[[str], None]
+    """Gets the name of a process whose store another one has claimed."""
+    has_nodes: bool
+    """Whether the processes are on several machines: a frozen one cannot be killed, and others claim its stores."""
     nonces: count[int] = field(default_factory=lambda: count(1))
 
     def wall(self) -> int:
@@ -70,6 +77,31 @@ class Surroundings:
 
     def make_id(self) -> UUID:
         return UUID(int=self.random.getrandbits(128))
+
+
+class Lease:
+    """What an owner has lately shown of itself in its store. After LEASE_SECONDS without a look it performs no effect, and
+    after SILENT_SECONDS others may claim the store: two processes take themselves for its owner then."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.host: LocalStoreHost | None = None
+        self._clock = clock
+        self._at = clock()
+
+    def look(self) -> int:
+        assert self.host is not None
+        store = self.host._access.store
+        if isinstance(store, MemoryStore):
+            store.heads([])  # raises if it is another's
+        self._at = self._clock()
+        return 1
+
+    @property
+    def silence(self) -> float:
+        return self._clock() - self._at
+
+    def may_speak(self) -> bool:
+        return self.silence < LEASE_SECONDS
 
 
 class ToController:
@@ -96,6 +128,7 @@ class SimulatedBroker:
         self.loop: VirtualLoop = around.scheduler.make_loop()
         self.broker = ClusterBroker()
         self.hosts: dict[str, LocalStoreHost] = {}
+        self.leases: dict[str, Lease] = {}
         self.routes: dict[str, StoreRoute] = {}
         self.peers: list[PeerServer] = []
         self.served = PeerServers(self.broker)
@@ -110,6 +143,7 @@ class SimulatedBroker:
             for store in around.stores.values():
                 owner = claims.owners[store.name]
                 route = StoreRoute(store.name, owner, self.loop, around.wall, self.broker.dispatch)
+                route.names_holders = around.has_nodes
                 self.routes[store.name] = route
                 if owner == name:
                     route.use_own(self._own(store), name, self.gateway)
@@ -132,13 +166,17 @@ class SimulatedBroker:
         def thread(name: str, loop: asyncio.AbstractEventLoop, patience: float) -> SimulatedStoreThread:
             return SimulatedStoreThread(name, loop, patience, store.disk)
 
-        host = LocalStoreHost(
+        lease = self.leases[store.name] = Lease(lambda: around.scheduler.clock.now)
+        place = StoreLocation("memory", store.disk.open, lambda: 0, lease.look, may_speak=lease.may_speak)
+        host = lease.host = LocalStoreHost(
             store.name,
             store.disk.open,
             self.loop,
             around.wall,
             partial(next, around.nonces),
             self._emit,
+            lambda: around.fenced(self.name),
+            place if around.has_nodes else None,
             patience=PATIENCE,
             rules=RuleCompiler(around.make_id),
             thread=thread,
@@ -216,7 +254,13 @@ class SimulatedBroker:
                 claim = self._claim(self.hosts[store], "its broker process ended")
                 self._claiming.append(self.loop.create_task(claim))
             else:
+                self.routes[store].leave_own()
                 self.broker.store_moved(store, owner)
+
+    def hear_of_silence(self, broker: str) -> None:
+        """The controller says that another broker is silent, and that others claim its stores."""
+        self._words_arrive = max(self._words_arrive, self.loop.time() + self._around.delay())
+        self.loop.call_at(self._words_arrive, self.broker.drop_peer, broker)
 
     def hear_of_move(self, moved: dict[str, str]) -> None:
         """The controller says that stores were handed over, and to whom."""
@@ -331,6 +375,25 @@ class Controller:
                     self.processes[other].hear_of_move({store: owner})
 
         here.release(store, released)
+
+    def usurp(self, name: str) -> None:
+        """Let others claim the stores of a broker that is frozen and not dead."""
+        process = self.processes[name]
+        others = [other for other in self._known if other != name and self.processes[other].is_started]
+        if process.is_dead or name not in self._known or not others:
+            return
+        moved: dict[str, str] = {}
+        for store in self.claims.stores_of(name):
+            lease = process.leases.get(store)
+            if store not in self._moving and lease is not None and lease.silence >= SILENT_SECONDS:
+                moved[store] = self._around.random.choice(others)
+                self.claims.move(store, moved[store])
+        if moved:
+            self._around.note(f"{name} is silent, and not dead; its stores are claimed: {moved}")
+            for other in others:
+                self.processes[other].hear_of_silence(name)
+            for other in self._known:
+                self.processes[other].hear_of_move(moved)
 
     def _start(self, name: str, is_first: bool = False) -> None:
         around = self._around

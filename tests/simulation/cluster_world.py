@@ -52,6 +52,8 @@ class Shape:
     max_deliveries: int
     latency: float
     disk_latency: float
+    has_nodes: bool = False
+    """Whether brokers are on several machines. A frozen one cannot be killed then; others claim its stores."""
 
 
 class _Unexpected(logging.Handler):
@@ -95,7 +97,14 @@ class World:
                 fragment = len(self.settings) + 1
                 self.settings[fragment] = store.fragments[fragment] = self._settings(fragment, shape)
         self._around = Surroundings(
-            random, self.scheduler, self.stores, shape.latency, self.note, self._emitted
+            random,
+            self.scheduler,
+            self.stores,
+            shape.latency,
+            self.note,
+            self._emitted,
+            self._fenced,
+            shape.has_nodes,
         )
         self.controller = Controller(names, self._around)
 
@@ -186,6 +195,15 @@ class World:
         for client in [client for client in self.clients if client.process is process]:
             client.lose()
             self.clients.remove(client)
+
+    def _fenced(self, name: str) -> None:
+        """A process ends when it finds out that another one has claimed a store of its."""
+        self.note(f"{name} is fenced")
+        self.controller.loop.call_soon(self._end_fenced, self.controller.processes[name])
+
+    def _end_fenced(self, process: SimulatedBroker) -> None:
+        if not process.is_dead:
+            self.kill(process)
 
     def heal(self) -> None:
         """No more faults: all that is broken recovers by itself."""

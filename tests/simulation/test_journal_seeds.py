@@ -25,7 +25,7 @@ def real_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have a real store beside each one in memory, with moves of many slices."""
     monkeypatch.setattr(moving, "SLICE", 2)
     monkeypatch.setattr(journal_store, "SLICE", 4)
-    monkeypatch.setattr(journal_store, "GENERATION", 2_000)
+    monkeypatch.setattr(journal_store, "GENERATIONS", journal_store.MAX_PENDING // 2_000)
     with TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as root:
         places = iter(range(1_000_000))
 

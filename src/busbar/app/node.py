@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from busbar import __version__
+from busbar.app.addresses import address_for_others, local_address
 from busbar.app.certificates import TlsFiles
 from busbar.app.config import NamespaceConfig
 from busbar.app.data_directory import DataDirectory
@@ -78,6 +79,16 @@ class ClusterNode:
         self._stop: Callable[[], None] = lambda: None
         self._looking: asyncio.Task[None] | None = None
         self._known_stores: list[StoreAddress] = []
+        self._local_address = ""
+        """Where processes of this machine reach the node port."""
+
+    @property
+    def _known_at(self) -> str:
+        """The host by which other nodes reach this one."""
+        given = self._config.address
+        if given:
+            return f"[{given.strip('[]')}]" if ":" in given else given
+        return address_for_others(self._config.host)
 
     async def _call(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -119,7 +130,8 @@ class ClusterNode:
         node_tls = NodeTls(files)
         self._port = NodePort(node_tls, self._namespace, config.name, self._answer)
         port = await self._port.listen(config.host, config.port)
-        address = f"[{config.host}]:{port}" if ":" in config.host else f"{config.host}:{port}"
+        self._local_address = f"{local_address(config.host)}:{port}"
+        address = f"{self._known_at}:{port}"
         member = self._member = Member(
             config.name,
             secrets.token_hex(8),
@@ -159,8 +171,10 @@ class ClusterNode:
             -1,
             config.host,
             config.port + 1 + number if config.port else 0,
+            self._known_at,
             limits.store_timeout / 1000,
             limits.store_lease / 1000,
+            limits.inline_commit_messages,
             str(tls.certificate),
             str(tls.key),
             str(files.certificate),
@@ -230,7 +244,7 @@ class ClusterNode:
                 controller.start(rules, expected, look)
         if self._controller is not None:
             assert self._member is not None
-            brokers.use_controller(self._member.name, self._member.address)
+            brokers.use_controller(self._member.name, self._local_address)
             return
         holder = look.member(look.owner.holder)
         if holder is not None:

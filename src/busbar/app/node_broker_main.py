@@ -73,6 +73,7 @@ async def _run(start: BrokerStart) -> None:
             place.place,
             start.store_timeout,
             rules,
+            inline_messages=start.inline_messages,
         )
 
     def end() -> None:

@@ -10,6 +10,7 @@ from busbar.app.config import ConfigError
 from busbar.app.store_places import WantedStores
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_ADDRESS = re.compile(r"[A-Za-z0-9._-]{1,253}|\[?[0-9A-Fa-f:.]{2,45}\]?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class NodeConfig:
     """Of the node port; brokers have the ports behind it. 0: any free ports."""
     brokers: int
     stores: WantedStores
+    address: str = ""
+    """The name or address by which other nodes reach this one, if it is not that of the host."""
     certificate: Path | None = None
     key: Path | None = None
     authority: Path | None = None
@@ -32,6 +35,10 @@ class NodeConfig:
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
                 f"--node takes a name of at most 63 letters, digits, - and _, not {self.name!r}."
+            )
+        if self.address and not _ADDRESS.fullmatch(self.address):
+            raise ConfigError(
+                f"--node-address takes a host name or an address without a port, not {self.address!r}."
             )
         if not self.catalogue:
             raise ConfigError("--node needs --catalogue: the database in which the nodes of a cluster meet.")

@@ -77,7 +77,7 @@ class NodeController:
         port = LocalBroker()
         members = CataloguePublisher(port)
         cluster = self._cluster = ClusterController(
-            members, ConnectionCounter(limits), self._lease / 12, self._lease / 4
+            members, ConnectionCounter(limits), self._lease, limits.balance_delay / 1000
         )
         places = {one.name: StoreAddress(one.name, one.url, one.identity) for one in look.stores}
         loop = asyncio.get_running_loop()
@@ -96,6 +96,8 @@ class NodeController:
         port.inspect_remote = members.inspect
         port.report_transfers = cluster.transfers
         port.report_nodes = cluster.nodes
+        port.move_remote = cluster.moves.move
+        cluster.unchanged = self._catalogue.unchanged
         stores.carrier = members
         settings = NodeSettings(rules, limits, "", "", namespace=name)
 

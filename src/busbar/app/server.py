@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import ipaddress
 import logging
 import os
-import re
 import socket
 import ssl
 import sys
@@ -26,6 +24,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from busbar import __version__, compiled
+from busbar.app.addresses import address_for_others, is_everywhere, is_loopback, local_address, machine_name
 from busbar.app.certificates import (
     CertificateError,
     TlsFiles,
@@ -120,15 +119,6 @@ class ServeConfig:
             raise ConfigError("--dev brings its own well-known key; leave --key out, or --dev.")
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only clients of this machine can reach a listener on it."""
-    if host.lower() == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
-
-
 async def serve(
     config: ServeConfig, announce: Announce, stop: asyncio.Event, suggest: Announce = lambda queue: None
 ) -> None:
@@ -216,7 +206,7 @@ def _endpoint(
 ) -> RunningEndpoint:
     """The endpoint by which commands of this machine find the namespace."""
     return RunningEndpoint(
-        _address(config.host),
+        local_address(config.host),
         ports.main,
         ports.http,
         ports.tls,
@@ -231,7 +221,7 @@ def _endpoint(
 
 def _announce_ready(config: ServeConfig, ports: _Ports, key: str, tls: TlsFiles, announce: Announce) -> None:
     """Announce the addresses for clients, on this machine and on others. The last line starts with "ready "."""
-    address = _address_for_others(config.host)
+    address = address_for_others(config.host)
     announce(f"health: http://{address}:{ports.http}/health")
     trust = f"busbar trust --data {config.data}" if tls.ca else f"the issuer of {tls.certificate}"
     announce(f"tls: {address}:{ports.tls}, and any other port; for clients to trust it: {trust}")
@@ -533,9 +523,9 @@ def _tls(config: ServeConfig, directory: DataDirectory) -> tuple[TlsFiles, ssl.S
     try:
         files = given_files(config.tls_cert, config.tls_key)
         if files is None:
-            here = _address_for_others(config.host).strip("[]")
-            asked, found = [*config.tls_names], [_host_name()]
-            (found if _is_everywhere(config.host) else asked).append(here)
+            here = address_for_others(config.host).strip("[]")
+            asked, found = [*config.tls_names], [machine_name()]
+            (found if is_everywhere(config.host) else asked).append(here)
             files = own_files(directory.path, asked, found=filter(None, found))
         return files, server_context(files)
     except CertificateError as error:
@@ -549,39 +539,6 @@ def _left_out(tls: TlsFiles) -> str:
         f"Let them use one of those, or delete {tls.certificate.parent} and start again for a new authority; clients must "
         "then be told to trust it (busbar trust)."
     )
-
-
-def _host_name() -> str:
-    """The name of this machine, if it can stand in a certificate."""
-    name = socket.gethostname()
-    return name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]{0,251}[A-Za-z0-9]|[A-Za-z0-9]", name) else ""
-
-
-def _is_everywhere(host: str) -> bool:
-    return host in ("", "0.0.0.0", "::")
-
-
-def _address(host: str) -> str:
-    """The host as a client of this machine writes it in an address."""
-    if _is_everywhere(host):
-        return "localhost"
-    return f"[{host}]" if ":" in host else host
-
-
-def _address_for_others(host: str) -> str:
-    """The address for clients on other machines. If all addresses are listened on, it is the one from which this machine
-    reaches others, as far as that is known."""
-    if not _is_everywhere(host):
-        return _address(host)
-    # Connecting a datagram socket sends nothing; it chooses the address of the way there. These are for documentation.
-    ways = [(socket.AF_INET, "192.0.2.1")] + ([(socket.AF_INET6, "2001:db8::1")] if host == "::" else [])
-    for family, elsewhere in ways:
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((elsewhere, 9))
-            found = str(probe.getsockname()[0])
-            if not ipaddress.ip_address(found).is_unspecified:
-                return _address(found)
-    return "localhost"
 
 
 def _plain_queue(catalogue: Catalogue) -> str:

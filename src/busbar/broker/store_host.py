@@ -9,8 +9,7 @@ Rules:
 4. Jobs are done on the thread. If an operator allows it, the event loop commits small groups itself (inline_commits.py). It
    does so only while the thread has nothing to do: one thread at a time uses the store. At most one such commit is made in a
    turn, as its last job, and the effects that rest on it are performed in the same turn.
-5. If the owner of an open store has not shown lately that it works, as after the process was frozen, another process may
-   have claimed the store. Then effects wait until the store has answered. If another process has it, they are dropped.
+5. Effects pass a gate, which is closed while another process may have claimed the store (effect_gate.py).
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from uuid import uuid4
 
 from busbar.broker.commit_loop import CommitLoop
 from busbar.broker.commit_times import CommitTimes
+from busbar.broker.effect_gate import EffectGate
 from busbar.broker.fragment_loading import (
     ANY_GATEWAY,
     DurableState,
@@ -67,8 +67,8 @@ from busbar.model.hold_commands import ReleaseHolds
 from busbar.model.node_views import StoreFigures
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
-from busbar.store.contract import OutcomeUnknown, Store, StoreError, StoreFull
-from busbar.store.location import StoreCounters, StoreLocation, StoreLoss
+from busbar.store.contract import Store, StoreError, StoreFull
+from busbar.store.location import StoreLocation, StoreLoss
 
 DROP_SLICE = 1_000
 LONGEST_SLEEP = 1_000
@@ -128,7 +128,6 @@ class LocalStoreHost:
         )
         self._access = StoreAccess(factory, place)
         self._loop = loop
-        self._emit = emit
         self._fenced = fenced
         self._thread = thread(f"busbar-{name}", loop, patience)
         self._thread.returned = self._disk_answers
@@ -140,13 +139,9 @@ class LocalStoreHost:
         """While the store is handed over: done when all that was applied is durable, or the store has failed."""
         self._turn_due = False
         self._commit_times = CommitTimes()
-        self._commit: tuple[float, int] | None = None
-        """When the commit under way began, and how many messages it changes."""
-        self._fenced_count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
-        self._unspoken: list[Effect] = []
-        """Effects that wait for an answer of the store (rule 5)."""
+        self._gate = EffectGate(place, self._thread, self._lifecycle, emit, self._fail)
 
     # ---- opening and closing ----
 
@@ -233,7 +228,7 @@ class LocalStoreHost:
         if not settled.done():
             if self.state is not StoreState.MOVING:
                 settled.set_exception(ServerBusy(self._lifecycle.unavailable_text))
-            elif self.commit_loop.is_settled and not self._unspoken:
+            elif self.commit_loop.is_settled and self._gate.is_passed:
                 settled.set_result(None)
 
     async def _release(self) -> None:
@@ -350,11 +345,8 @@ class LocalStoreHost:
         except StoreFull as error:
             raise ServerBusy(STORE_FULL) from error
         except StoreError as error:
-            if (
-                not self.commit_loop.job_under_way
-            ):  # a job that comes after this one fails too, and reports it
-                self._lifecycle.fail(error, self._monotonic())
-                self._proceed()
+            if not self.commit_loop.job_under_way:  # a job after this one fails too, and reports it
+                self._fail(error)
             is_certain = never_began(error)
             failure = ServerBusy(self._lifecycle.unavailable_text if is_certain else STORE_FAILED)
             failure.certain = is_certain
@@ -393,21 +385,7 @@ class LocalStoreHost:
 
     def figures(self) -> StoreFigures:
         """How the store works, for operators."""
-        times = self._commit_times
-        counters = self.place.counters() if self.place is not None else StoreCounters()
-        return StoreFigures(
-            self.name,
-            self.epoch,
-            times.count,
-            times.quantile(0.5),
-            times.quantile(0.99),
-            times.group,
-            fenced=self._fenced_count,
-            reclaims=counters.reclaims,
-            made=counters.made,
-            repeated=counters.repeated,
-            lost=counters.lost,
-        )
+        return self._commit_times.figures(self.name, self.epoch, self.place)
 
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
@@ -476,36 +454,11 @@ class LocalStoreHost:
             if step.job is not None and self._run(step.job, is_last=not has_more):
                 effects = effects + self.commit_loop.take_effects()
         if effects:
-            self._speak(effects)
+            self._gate.perform(effects)
         self._proceed()
 
-    def _speak(self, effects: list[Effect]) -> None:
-        """Perform effects, as soon as it is known that no other process has claimed the store (rule 5)."""
-        if self.place is None or not self.is_open:
-            self._emit(effects)  # of a store that is not open, these are refusals
-        elif self._unspoken:
-            self._unspoken += effects
-        elif self.place.may_speak():
-            self._emit(effects)
-        else:
-            self._unspoken = effects
-            self._confirm_owner()
-
-    def _confirm_owner(self) -> None:
-        if self._unspoken and self.place is not None and not self._thread.is_stopped:
-            self._thread.post(self.place.fingerprint, self._owner_confirmed)
-
-    def _owner_confirmed(self, _: object, error: BaseException | None) -> None:
-        assert self.place is not None
-        if isinstance(error, StoreError):
-            self._lifecycle.fail(error, self._monotonic())
-        elif not self.place.may_speak():
-            self._lifecycle.fail(OutcomeUnknown("the store does not answer"), self._monotonic())
-        if self._lifecycle.is_fenced:
-            self._unspoken = []
-        elif self.is_open:
-            effects, self._unspoken = self._unspoken, []
-            self._emit(effects)
+    def _fail(self, error: StoreError) -> None:
+        self._lifecycle.fail(error, self._monotonic())
         self._proceed()
 
     def _run(self, job: Job, *, is_last: bool) -> bool:
@@ -514,7 +467,7 @@ class LocalStoreHost:
             self._commit = (perf_counter(), sum([changes.weight for changes in job.batches]))
         work = partial(self._access.commit, job)
         if job.batches:
-            self._commit = (perf_counter(), sum([batch.weight for batch in job.batches]))
+            self._commit_times.begin(sum([batch.weight for batch in job.batches]))
         if not self._inline.is_small(job):
             self._thread.post(work, self._job_returned)
             return False
@@ -550,10 +503,8 @@ class LocalStoreHost:
         self._turn()
 
     def _job_ended(self, error: BaseException | None) -> None:
-        begun, self._commit = self._commit, None
+        self._commit_times.end(error is None)
         if error is None:
-            if begun is not None:
-                self._commit_times.add(perf_counter() - begun[0], begun[1])
             self._lifecycle.job_done(self._monotonic())
         else:
             self._inline.pause(self._monotonic())
@@ -597,9 +548,9 @@ class LocalStoreHost:
         self.state, self.reason, self.loss = now.state, now.reason, now.loss
         if self.shown is not None:
             self.shown()
-        self._fenced_count += is_fenced
-        if self.state is StoreState.OPEN and self._unspoken:
-            self._loop.call_soon(self._confirm_owner)
+        if self.state is StoreState.OPEN:
+            self._loop.call_soon(self._gate.confirm)
+        self._commit_times.fenced += is_fenced
         if is_fenced and self._fenced is not None:
             self._loop.call_soon(self._fenced)
 

@@ -168,6 +168,15 @@ class Catalogue(CatalogueReader):
             await host.add_fragments(self._fragments_in(host.name))
         self._purger.start()
 
+    async def readmit(self, host: StoreHost) -> None:
+        """Bring a store up to date that stayed open while its broker had no controller. Raises StoreError, BusbarError."""
+        async with self._changes.turn:
+            await self._assembly.admit(host, anew=False)
+            fragments = self._fragments_in(host.name)
+            await host.add_fragments(fragments)
+            host.change_fragments(fragments)
+        self._purger.start()
+
     @contextlib.asynccontextmanager
     async def unchanged(self, moving: StoreHost) -> AsyncIterator[None]:
         """No entity changes inside: this store goes from one broker to another, which has it admitted meanwhile."""
@@ -178,15 +187,6 @@ class Catalogue(CatalogueReader):
             finally:
                 async with self._moving_turn:
                     self._moving = None
-
-    async def readmit(self, host: StoreHost) -> None:
-        """Bring a store up to date that stayed open while its broker had no controller. Raises StoreError, BusbarError."""
-        async with self._changes.turn:
-            await self._assembly.admit(host, anew=False)
-            fragments = self._fragments_in(host.name)
-            await host.add_fragments(fragments)
-            host.change_fragments(fragments)
-        self._purger.start()
 
     def _load_properties(self, encoded: bytes | None) -> Rows:
         now = self._stores.clock()

@@ -123,6 +123,15 @@ NodePortNumber = Annotated[
         help="Where other nodes reach this one; its brokers have the ports behind it. 0 picks free ones.",
     ),
 ]
+NodeAddress = Annotated[
+    str,
+    typer.Option(
+        "--node-address",
+        metavar="H",
+        help="The name by which other nodes reach this one, if it is not that of --host.",
+        show_default=False,
+    ),
+]
 NodeCert = Annotated[
     Path | None,
     typer.Option(
@@ -162,6 +171,7 @@ def serve(
     catalogue: CatalogueUrl = "",
     node: NodeName = "",
     node_port: NodePortNumber = 0,
+    node_address: NodeAddress = "",
     node_cert: NodeCert = None,
     node_key: NodeKey = None,
     node_ca: NodeCa = None,
@@ -195,6 +205,7 @@ def serve(
                     node_port,
                     brokers,
                     [*(stores or ()), *(more_stores or ())],
+                    node_address,
                     (node_cert, node_key, node_ca),
                 ),
             )

@@ -42,15 +42,18 @@ def node_config(
     port: int,
     brokers: int,
     stores: Sequence[str],
+    address: str,
     files: tuple[Path | None, Path | None, Path | None],
 ) -> NodeConfig | None:
     """What the options of a node ask for; None without `--node`. Raises ConfigError."""
     if not name:
-        if port or any(files):
-            raise ConfigError("--node-port, --node-cert, --node-key and --node-ca belong to --node.")
+        if port or address or any(files):
+            raise ConfigError(
+                "--node-port, --node-address, --node-cert, --node-key and --node-ca belong to --node."
+            )
         return None
     wanted = parse_stores(stores) if stores else WantedStores(0)
-    return NodeConfig(name, catalogue, host, port, brokers, wanted, *files)
+    return NodeConfig(name, catalogue, host, port, brokers, wanted, address, *files)
 
 
 def run(config: Callable[[], ServeConfig]) -> int:

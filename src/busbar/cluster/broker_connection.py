@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from busbar.catalogue.local_broker import LocalBroker
@@ -25,17 +25,20 @@ class BrokerConnection(Channel):
         introduce: Callable[[str], None] = lambda broker: None,
         quota: CountedGateway | None = None,
         leaving: Callable[[], None] = lambda: None,
+        release: Callable[[], Awaitable[None]] | None = None,
         *,
         may_have_others: bool = False,
     ) -> None:
         """`broker` answers the gateway of the broker process. `introduce` is called with the name of another broker process
-        to which this one has no channel, and `leaving` before this one ends. `quota` counts the connections of the gateway.
+        to which this one has no channel. `quota` counts the connections of the gateway. `release` hands its stores over,
+        and `leaving` is called before it ends.
+
         If it `may_have_others`, the broker process can have stores that another controller assigned."""
         super().__init__()
         self._hosts = hosts
         self._ended = ended
         self._may_have_others = may_have_others
-        self._services = ControllerServices(self, broker, introduce, quota, leaving)
+        self._services = ControllerServices(self, broker, introduce, quota, leaving, release)
 
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
         if self._may_have_others and frame.store not in self._hosts:
@@ -73,9 +76,11 @@ class ControllerServices:
         introduce: Callable[[str], None],
         quota: CountedGateway | None,
         leaving: Callable[[], None],
+        release: Callable[[], Awaitable[None]] | None,
     ) -> None:
         self.introduce = introduce
         self.leaving = leaving
+        self._release = release
         if quota is not None:
             self.take_connections = quota.take_connections
             self.return_connections = quota.return_connections
@@ -106,6 +111,10 @@ class ControllerServices:
 
     def out_of_use(self, paths: Sequence[str]) -> None:
         self._broker.out_of_use(paths, self._connection)
+
+    async def release_stores(self) -> None:
+        if self._release is not None:
+            await self._release()
 
     async def admit_store(self, store: str, anew: bool) -> None:
         await self._connection.host(store).admitted(anew)

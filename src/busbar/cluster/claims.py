@@ -50,7 +50,9 @@ class StoreClaims:
         return owner
 
     def begin(self, broker: str) -> None:
-        """Note that a broker lives."""
+        """Note that a broker lives. It may be one that was not there before."""
+        if broker not in self._brokers:
+            self._brokers = sorted([*self._brokers, broker])
         self._living.add(broker)
 
     def end(self, broker: str) -> dict[str, str]:

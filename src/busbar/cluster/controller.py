@@ -3,13 +3,14 @@
 Rules:
 1. Broker processes of all nodes connect to the controller, which has no processes of its own. A broker that connects
    reports the stores that it owns. It keeps them: another controller before this one may have assigned them.
-2. A store whose broker is not connected is watched in its own place. If the session of its owner has ended, or nothing is
-   seen of the owner for SILENT_OWNER seconds, the store is assigned to the connected broker with the fewest stores. That
-   broker claims it when it is free. While the owner works, the store stays assigned to it: others may reach it.
+2. A store whose broker is not connected is watched in its own place. The session of its owner may have ended, or nothing
+   may be seen of the owner for a quarter of a lease. Then the store is assigned to the connected broker with the fewest
+   stores. That broker claims it when it is free. While the owner works, the store stays assigned to it: others may reach it.
 3. A broker that does not answer a ping in time is silent: its channel is ended, and rule 2 follows.
 4. A gateway has ended when its broker reports that it leaves, or when its node has started the broker again. A channel
    that ended proves nothing: clients of that gateway may hold sessions.
-5. A broker that connects again goes on with the entities and stores that it has. What changed meanwhile is brought to it.
+5. Stores are moved for balance, and by operators, as between the processes of one machine (store_moves.py).
+6. A broker that connects again goes on with the entities and stores that it has. What changed meanwhile is brought to it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import contextlib
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -30,20 +32,29 @@ from busbar.cluster import protocol
 from busbar.cluster.broker_connection import BrokerConnection
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel, ChannelClosed
+from busbar.cluster.claims import StoreClaims
 from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
 from busbar.cluster.hello import PROTOCOL_VERSIONS, Hello, Welcome
 from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.remote_store import OUT_OF_REACH
 from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.cluster.store_moves import StoreMoves
+from busbar.cluster.supervisor import VIEW_SECONDS
 from busbar.model.api import TransferReport
 from busbar.model.errors import BusbarError
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.store.contract import StoreError
 
 LOOK_SECONDS = 0.25
+PINGS = 12
+"""In each lease. A broker is silent if two of them are not answered."""
+SHORTEST_SILENCE = 1.5
+"""Seconds: an idle owner shows each second that it works."""
+SHORTEST_PATIENCE = 0.75
+"""Seconds for an answer to a ping: a busy process takes some time."""
+SILENT = 4
+"""After this part of a lease without a sign of a store's owner, another broker is asked to claim the store."""
 REMEMBERED_GATEWAYS = 256
-VIEW_SECONDS = 1.0
-"""For which operators wait for a broker that does not answer."""
 GONE_SECONDS = 30.0
 """After this time without a channel, the connections of a broker are not counted any more."""
 STARTING = "*"
@@ -65,6 +76,8 @@ class AttachedBroker:
         self.channel: BrokerConnection | None = None
         self.is_open = False
         """Whether it has a gateway, by this controller."""
+        self.is_leaving = False
+        """Whether it is about to end, and gets no stores."""
 
     @property
     def there(self) -> protocol.NodeApi:
@@ -78,23 +91,26 @@ class AttachedBroker:
 
 class ClusterController:
     def __init__(
-        self,
-        members: CataloguePublisher,
-        counter: ConnectionCounter,
-        ping_seconds: float,
-        silent_owner: float,
+        self, members: CataloguePublisher, counter: ConnectionCounter, lease: float, settle: float
     ) -> None:
-        """A broker is pinged every `ping_seconds`, and silent after twice as long. `silent_owner` is how long nothing must
-        be seen of a store's owner before another broker is asked to claim the store."""
-        self.owners: dict[str, str] = {}
-        """By store, the name of the broker that owns it, or that claims it now."""
+        """`lease` is that of stores; pings and looks at owners derive from it. `settle` is for how long stores are not moved
+        after a broker has come or gone. Both are in seconds."""
         self.takeovers: Counter[str] = Counter()
-        """By store, how often it was claimed because its owner was not there, since this controller began."""
-        self._members = members
+        """By store, how often it was claimed because its owner was not there."""
+        self.unchanged: Callable[[StoreHost], AbstractAsyncContextManager[None]] = lambda host: nullcontext()
+        """Inside it no entity changes, since that store goes to another broker."""
+        self._claims = StoreClaims([])
+        self.moves = StoreMoves(
+            self._claims,
+            lambda: {broker.name for broker in self._open_brokers() if not broker.is_leaving},
+            self._hand_over,
+            settle,
+        )
         self._counter = counter
         self._counter.expect(STARTING)  # until the brokers that were there before have connected
-        self._ping_seconds = ping_seconds
-        self._silent_owner = silent_owner
+        self._members = members
+        self._ping_seconds = lease / PINGS
+        self._silent_owner = max(lease / SILENT, SHORTEST_SILENCE)
         self._brokers: dict[str, AttachedBroker] = {}
         self._hosts: dict[str, RemoteStoreHost] = {}
         self._ended: deque[tuple[str, str]] = deque(maxlen=REMEMBERED_GATEWAYS)
@@ -121,6 +137,7 @@ class ClusterController:
             self._members.broker,
             quota=CountedGateway(self._counter, broker.gateway),
             leaving=lambda: self._note_ended(broker.name, broker.gateway),
+            release=lambda: self._release(broker),
             may_have_others=True,
         )
         asyncio.get_running_loop().call_soon(self._start, self._join(broker, hello))
@@ -132,6 +149,7 @@ class ClusterController:
             before.channel.abort()
             self._lost(before)
         self._brokers[broker.name] = broker
+        self._claims.begin(broker.name)
         for gateway in hello.ended:
             self._note_ended(broker.name, gateway)
         for store in broker.held:
@@ -154,7 +172,7 @@ class ClusterController:
         host = self._hosts.get(store)
         if host is None:
             return
-        other = self._brokers.get(self.owners.get(store, ""))
+        other = self._brokers.get(self._claims.owners.get(store, ""))
         if other is not None and other is not broker and other.hosts.get(store) is host:
             if host.is_open:
                 return  # it was claimed by another one meanwhile, and this one will find out
@@ -165,7 +183,8 @@ class ClusterController:
         self._publish({store: broker.name})
 
     def _give(self, host: RemoteStoreHost, broker: AttachedBroker) -> None:
-        self.owners[host.name] = host.broker = broker.name
+        self._claims.move(host.name, broker.name)
+        host.broker = broker.name
         broker.hosts[host.name] = host
         assert broker.channel is not None
         host.attach_channel(broker.channel)
@@ -184,6 +203,7 @@ class ClusterController:
             _log.warning("the channel to %s has ended", broker.name)
             asyncio.get_running_loop().call_later(GONE_SECONDS, self._free_connections, broker)
         self._orphaned.set()
+        self.moves.members_changed()
 
     def _free_connections(self, broker: AttachedBroker) -> None:
         """Count the connections of a broker no more that has not come back: its machine may be off. If it does come back, it
@@ -204,7 +224,7 @@ class ClusterController:
         """Ping a broker (rule 3)."""
         while broker.is_connected:
             try:
-                async with asyncio.timeout(2 * self._ping_seconds):
+                async with asyncio.timeout(max(2 * self._ping_seconds, SHORTEST_PATIENCE)):
                     await broker.there.ping()
             except TimeoutError:
                 if broker.channel is not None:
@@ -235,7 +255,7 @@ class ClusterController:
     def _takers(self) -> list[AttachedBroker]:
         """The brokers that can own stores, those with the fewest first."""
         connected = [broker for broker in self._brokers.values() if broker.is_connected]
-        return sorted(connected, key=lambda broker: (len(broker.hosts), broker.name))
+        return sorted(connected, key=lambda broker: (broker.is_leaving, len(broker.hosts), broker.name))
 
     def _tell_ended(self, host: RemoteStoreHost) -> None:
         broker = self._brokers.get(host.broker)
@@ -246,7 +266,7 @@ class ClusterController:
     def _orphans(self) -> list[RemoteStoreHost]:
         found = []
         for store, host in self._hosts.items():
-            broker = self._brokers.get(self.owners.get(store, ""))
+            broker = self._brokers.get(self._claims.owners.get(store, ""))
             if broker is None or not broker.is_connected:
                 found.append(host)
         return found
@@ -261,14 +281,16 @@ class ClusterController:
             takers = self._takers()
             if silence < self._silent_owner or host not in left or not takers:
                 continue
-            before = self._brokers.get(self.owners.get(host.name, ""))
+            before = self._brokers.get(self._claims.owners.get(host.name, ""))
             if before is not None:
                 before.hosts.pop(host.name, None)
             taker = takers[0]
+            if self._settings is not None:
+                host.disconnected(OUT_OF_REACH)  # also one that had no broker yet has to be brought back
             self._give(host, taker)
             if self._settings is not None:
-                _log.warning("%s is claimed by %s", host.name, taker.name)
                 self.takeovers[host.name] += 1
+                _log.warning("%s is claimed by %s", host.name, taker.name)
                 if before is not None:
                     for other in self._open_brokers():
                         other.there.broker_lost(before.name)
@@ -328,7 +350,7 @@ class ClusterController:
             msgspec.structs.replace(
                 self._settings,
                 limits=share_of(self._settings.limits, names.index(broker.name), len(names)),
-                owners={store: self.owners.get(store, "") for store in self._hosts},
+                owners={store: self._claims.owners.get(store, "") for store in self._hosts},
                 brokers=names,
                 gateway=broker.gateway,
                 addresses={other.name: other.address for other in others},
@@ -349,6 +371,33 @@ class ClusterController:
                 ):  # then it is unavailable, and is admitted later
                     await self._readmit(host)
         await broker.there.connect_peers([other.name for other in others])
+        self.moves.members_changed()
+
+    async def _hand_over(self, store: str, to: str) -> None:
+        """Hand a store over to another broker. Returns when it is open there, or it takes too long. Raises ServerBusy if it
+        stays, and ChannelClosed if the channel to one of the two has ended."""
+        here, there = self._brokers[self._claims.owners[store]], self._brokers[to]
+        host = here.hosts[store]
+        async with self.unchanged(host):
+            await host.hand_over()
+            del here.hosts[store]
+            if there.is_connected:
+                self._give(host, there)
+                host.start_restoring()
+                self._publish({store: to})
+                await host.until_open()
+
+    async def _release(self, broker: AttachedBroker) -> None:
+        """Hand the stores of a broker that leaves over to others."""
+        broker.is_leaving = True
+        for store in [*broker.hosts]:
+            takers = [taker for taker in self._takers() if taker.is_open and not taker.is_leaving]
+            if not takers:
+                return
+            try:
+                await self.moves.hand_over(store, takers[0].name)
+            except BusbarError as error:
+                _log.warning("%s is not handed over by %s: %s", store, broker.name, error)
 
     async def nodes(self) -> list[NodeView]:
         """What all broker processes show of themselves, with the takeovers that this controller has counted."""
@@ -369,6 +418,7 @@ class ClusterController:
     async def abandon(self) -> None:
         """Stop being the controller. Brokers keep their stores and clients, and connect to the next one."""
         self._is_abandoned = True
+        await self.moves.stop()
         for task in [*self._tasks]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

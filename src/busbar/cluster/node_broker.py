@@ -12,13 +12,14 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from busbar.cluster.broker_node import BrokerNode
 from busbar.cluster.calls import RemoteInterface
-from busbar.cluster.channel import Channel
+from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.codec import WireError
 from busbar.cluster.controller_connection import ControllerConnection
 from busbar.cluster.hello import PROTOCOL_VERSIONS, TO_CONTROLLER, TO_STORES, Hello, Welcome
@@ -26,6 +27,7 @@ from busbar.cluster.node_port import HelloRefused, NodePort, dial
 from busbar.cluster.node_processes import STARTED, STARTING, BrokerStart, StartingNode
 from busbar.cluster.node_tls import NodeTls
 from busbar.cluster.protocol import StoreFrame
+from busbar.model.errors import BusbarError
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 0.5
@@ -56,16 +58,15 @@ class NodeBroker(Channel):
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._attaching: asyncio.Task[None] | None = None
         self._connection: ControllerConnection | None = None
-        parent: StartingNode = STARTING.remote(self)
-        node.on_open = parent.gateway_opened
+        self._parent: StartingNode = STARTING.remote(self)
+        node.on_open = self._parent.gateway_opened
         node.reach_peers(self._reach)
 
     async def run(self, connection: ControllerConnection) -> None:
         """Listen for other brokers, and connect to the controller from now on. Raises OSError."""
         self._connection = connection
         port = await self._port.listen(self._start.host, self._start.port)
-        host = f"[{self._start.host}]" if ":" in self._start.host else self._start.host
-        self._address = f"{host}:{port}"
+        self._address = f"{self._start.address}:{port}"
         self._attaching = asyncio.get_running_loop().create_task(self._attach(connection))
 
     # ---- the node ----
@@ -90,8 +91,13 @@ class NodeBroker(Channel):
                 self._connection.abort()
 
     async def leave(self, drain: float) -> None:
-        await self._node.close_gateway()
         assert self._connection is not None
+        with contextlib.suppress(
+            TimeoutError, ChannelClosed, BusbarError
+        ):  # without a controller they are only closed
+            async with asyncio.timeout(drain):
+                await self._connection.controller.release_stores()
+        await self._node.close_gateway()
         hosts = [*self._connection.hosts.values()]
         for host in hosts:
             host.stop_timers()

@@ -26,10 +26,14 @@ class BrokerStart(msgspec.Struct):
     """Descriptors of its ends of the channel, and of the socket over which clients come."""
     host: str
     port: int
-    """Where others reach its stores; 0: any free port."""
+    """Where it listens for others that use its stores; 0: any free port."""
+    address: str
+    """The address at which others reach that host."""
     store_timeout: float
     lease: float
     """Both in seconds."""
+    inline_messages: int
+    """Commits of at most so many messages are made on the event loop."""
     certificate: str
     certificate_key: str
     """For clients."""

@@ -91,8 +91,12 @@ class PeerServer(Channel):
             raise WireError(f"A broker process got {type(frame).__name__} of another one.")
         commands = commands_codec.decode(frame.commands)
         if frame.store in self._given_back:
-            self._given_back[frame.store] += commands
-            return
+            if self._given_back[frame.store] or not self._has(frame.store):
+                self._given_back[frame.store] += commands
+                return
+            del self._given_back[
+                frame.store
+            ]  # it never used the store before it went, and now the store is back
         taken: Commands = []
         for command in commands:
             if command.origin != BROKER_ORIGIN:
@@ -141,6 +145,9 @@ class PeerServer(Channel):
             self.stranded.pop(ours, None)
             self._exchange.forget(ours)
         return others
+
+    def _has(self, store: str) -> bool:
+        return any(host.name == store for host in self._hosts())
 
     def origin_closed(self, origin: int) -> None:
         for ours in self._origins.pop(origin, {}).values():

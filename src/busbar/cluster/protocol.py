@@ -106,6 +106,10 @@ class ControllerApi(CatalogueApi, StoreApi, QuotaCounter, Protocol):
     async def changes_decided(self) -> None:
         """Wait for the change that is under way, if there is one: until all brokers have it, or it is taken back."""
 
+    async def release_stores(self) -> None:
+        """Hand all stores of this broker process over to others, since it is about to end. Those that cannot be handed over
+        stay."""
+
     def leaving(self) -> None:
         """Note that this broker process ends: its stores are closed, and its clients have left."""
 

@@ -92,6 +92,10 @@ class StoreMoves:
         self._balancing = asyncio.get_running_loop().create_task(self._balance())
         await asyncio.gather(self._balancing, return_exceptions=True)
 
+    async def hand_over(self, store: str, broker: str) -> None:
+        """Move a store to a broker, without pinning it. Raises ServerBusy."""
+        await self._move(store, broker)
+
     async def _move(self, store: str, broker: str) -> None:
         async with self._one_at_a_time:
             if self._claims.owners[store] == broker:

@@ -53,6 +53,9 @@ class StoreRoute(RemoteStore):
     """Whether an origin stands for a connection of another process."""
     _gateway = ""
     """The name of the gateway of this process."""
+    names_holders = False
+    """Whether sessions of clients here get durable locks also if this process owns the store. Its clients can outlive its
+    ownership if others claim the stores of a frozen node."""
     on_left: Callable[[], None] = staticmethod(lambda: None)
     """Called when the store is with neither its last owner nor the next one."""
     _leaving: asyncio.Task[None] | None = None
@@ -60,9 +63,6 @@ class StoreRoute(RemoteStore):
     """The channel to the owner that is being left."""
     _moves = 0
     """How often an owner has reported that the store moves."""
-    names_holders = False
-    """Whether sessions of clients here get durable locks also if this process owns the store. Its clients can outlive its
-    ownership if others claim the stores of a frozen node."""
 
     @property
     def epoch(self) -> int:
@@ -84,15 +84,15 @@ class StoreRoute(RemoteStore):
         self._gateway = gateway
         self.own_opened()
 
+    def leave_own(self) -> None:
+        """Use the host of this process no longer: it has never opened the store, which another process has."""
+        self._own = None
+
     def owner_changed(self, broker: str) -> None:
         """Note the broker process that owns the store from now on."""
         self.broker = broker
         if self.detached:  # nothing was written to the last one that could still be answered
             self._channel = None
-
-    def leave_own(self) -> None:
-        """Use the host of this process no longer: it has never opened the store, which another process has."""
-        self._own = None
 
     def own_opened(self) -> None:
         """Note that the store of this process may be open."""

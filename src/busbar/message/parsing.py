@@ -83,8 +83,32 @@ def parse_message(
     max_id_length: i64,
     max_header_size: i64 = MAX_HEADER_SIZE,
 ) -> Draft:
-    """The message in payload[start:end]. Raises MalformedMessage, ArgumentOutOfRange for a long id, or
-    MessageSizeExceeded when all that is not the body is too large together."""
+    """The message in payload[start:end], with `fresh_id` if it has no id. Raises MalformedMessage, ArgumentOutOfRange for a
+    long id, or MessageSizeExceeded when all that is not the body is too large together."""
+    return _parse_message(payload, start, end, fresh_id, None, max_id_length, max_header_size)
+
+
+def parse_incoming(
+    payload: bytes,
+    start: i64,
+    end: i64,
+    fresh_ids: Callable[[], str],
+    max_id_length: i64,
+    max_header_size: i64,
+) -> Draft:
+    """The message as parse_message has it, with a new id if it has none: only then one is made."""
+    return _parse_message(payload, start, end, "", fresh_ids, max_id_length, max_header_size)
+
+
+def _parse_message(
+    payload: bytes,
+    start: i64,
+    end: i64,
+    fresh_id: str,
+    fresh_ids: Callable[[], str] | None,
+    max_id_length: i64,
+    max_header_size: i64,
+) -> Draft:
     found = find_sections(payload, start, end)
     if not found.plain:
         payload = with_plain_descriptors(payload, start, end)
@@ -95,7 +119,7 @@ def parse_message(
             f"Properties, annotations and header take {around} bytes; at most {max_header_size} are allowed."
         )
     try:
-        return _parse(payload, found, fresh_id, max_id_length)
+        return _parse(payload, found, fresh_id, fresh_ids, max_id_length)
     except DecodeError as error:
         raise MalformedMessage(str(error)) from None
 
@@ -113,12 +137,13 @@ def parse_batch(
     if not parts:
         raise MalformedMessage("the batch is empty: it has no data sections")
     return [
-        parse_message(payload, start, end, fresh_ids(), max_id_length, max_header_size)
-        for start, end in parts
+        parse_incoming(payload, start, end, fresh_ids, max_id_length, max_header_size) for start, end in parts
     ]
 
 
-def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Draft:
+def _parse(
+    buf: bytes, found: Sections, fresh_id: str, fresh_ids: Callable[[], str] | None, max_id_length: i64
+) -> Draft:
     flags: i64 = VERSION
     priority: i64 = 0
     ttl: i64 = -1
@@ -150,24 +175,17 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
     if message_id:
         rest = buf[found.properties : found.end]
     else:
-        message_id = fresh_id
+        message_id = fresh_id if fresh_ids is None else fresh_ids()
         rest = (
-            _properties_with_id(buf, found.properties, found.application, fresh_id)
+            _properties_with_id(buf, found.properties, found.application, message_id)
             + buf[found.application : found.end]
         )
     passed_on = _delivery_annotations(buf, found)
     if passed_on:
         flags |= DELIVERY
         rest += passed_on
-    w = BytesWriter()
-    w.append(flags)
-    w.append(priority)
-    write_u16(w, kept_count)
-    write_u32(w, len(kept))
-    if kept_count > 0:
-        w.write(kept)
     draft = Draft(
-        w.getvalue() + rest,
+        _head(flags, priority, kept_count, kept) + rest,
         message_id,
         session_id,
         partition_key,
@@ -178,6 +196,18 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
     if via_key:
         draft.via_key = via_key
     return draft
+
+
+def _head(flags: i64, priority: i64, kept_count: i64, kept: bytes) -> bytes:
+    """The beginning of a content."""
+    w = BytesWriter()
+    w.append(flags)
+    w.append(priority)
+    write_u16(w, kept_count)
+    write_u32(w, len(kept))
+    if kept_count > 0:
+        w.write(kept)
+    return w.getvalue()
 
 
 def _read_header(buf: bytes, section: i64, end: i64) -> tuple[i64, i64, i64]:

@@ -88,9 +88,9 @@ class Limits:
     express_delay: int = 5_000  # for which messages of an express entity are in memory alone
     # Messaging stores
     store_timeout: int = 5_000  # a disk that does not answer for so long takes its store out, until it does
+    store_lease: int = 6_000  # an owner of which nothing is seen for so long is replaced (PostgreSQL)
     live_timeout: int = 60_000  # if no disk of a process answers for so long, /live advises to restart it
     inline_commit_messages: int = 0  # commits of at most so many messages are made on the event loop (ADR 27)
-    store_lease: int = 6_000  # an owner of which nothing is seen for so long is replaced (PostgreSQL)
     # Broker processes
     balance_delay: int = 30_000  # for which stores are not moved after a broker process has come or gone
     broker_ping_timeout: int = 10_000  # one that does not answer for so long is ended, and started again

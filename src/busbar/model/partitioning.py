@@ -19,14 +19,30 @@ from busbar.model.message import Draft
 
 FRAGMENTS: Final = 16
 """Of a partitioned entity; each of them may hold as much as a regular entity."""
+KNOWN_KEYS: Final = 8_192
+"""So many are remembered with their fragment: a hash costs more than a tenth of a message. They take at most a few MB."""
 NUMBER_BITS: Final = 48
 NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 
 
+_known: Final[dict[str, int]] = {}
+"""Where keys are that were hashed before, among FRAGMENTS."""
+
+
 def index_of_key(key: str, fragments: int) -> int:
     """The index of the fragment that holds a key, by its hash."""
-    digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % fragments
+    if fragments != FRAGMENTS:
+        return _hash(key) % fragments
+    index = _known.get(key)
+    if index is None:
+        if len(_known) >= KNOWN_KEYS:
+            _known.clear()
+        _known[key] = index = _hash(key) % FRAGMENTS
+    return index
+
+
+def _hash(key: str) -> int:
+    return int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 def key_of(draft: Draft, detects_duplicates: bool) -> str | None:

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from busbar import __version__
+from busbar.app.addresses import is_loopback
 from busbar.app.config import ConfigError
-from busbar.app.server import ServeConfig, is_loopback
+from busbar.app.server import ServeConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 READY = re.compile(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+from busbar.broker.dispatcher import FragmentRoutes
 from busbar.cluster.peer_server import PeerServers
 from busbar.model.commands import AcceptSession, Command, Demand, Inspect, Settle, Transact
 from busbar.model.message import ACTIVE
@@ -73,3 +75,19 @@ async def test_a_store_that_stays_is_not_left() -> None:
         await asyncio.sleep(0)
         peers.end_hand_over(STORE)
         assert await leaving is None
+
+
+async def test_a_gateway_that_did_not_use_the_store_uses_it_when_it_is_back() -> None:
+    """Seed 50 of the world `cluster`: such a gateway does not leave the store, and its later commands were kept for ever."""
+    async with fragments() as port:
+        fragment = (await port.entity("orders")).fragments[0]
+        assert isinstance(port.routes, FragmentRoutes)
+        host = port.routes.sink_of(fragment)
+        here: list[Any] = []
+        peers, far = PeerServers(port), FarGateway()
+        served = peers.serve("a", "a.1", lambda: here, lambda peer: None)
+        await connected(served, far)
+        assert peers.give_back(STORE, []) == []
+        here.append(host)
+        far.submit(Inspect(fragment, 5, 1))
+        await until(lambda: [effect.request for effect in far.heard] == [1])

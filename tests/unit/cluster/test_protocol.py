@@ -86,6 +86,7 @@ CONTROLLER: list[Case] = [
     ("changes_decided", (), None),
     ("introduce", ("broker-1",), None),
     ("leaving", (), None),
+    ("release_stores", (), None),
     ("admit_store", ("store-0", True), None),
     ("store_fenced", ("store-0",), None),
     ("take_connections", ("orders", 16), 3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -108,3 +109,24 @@ def test_numbers_rise() -> None:
         with pytest.raises(ReplicaFault):
             replica.apply(number, [("new", None)])
     assert replica.get("new") is not None
+
+
+async def test_entities_of_another_controller_are_taken_over_as_a_change() -> None:
+    """It has deleted one entity, changed another and created a third while this broker had no controller."""
+    async with cluster() as here:
+        for path in ("gone", "changed", "same"):
+            await here.controller.create(path, QUEUE)
+        port = here.brokers["broker-0"].port
+        told: list[tuple[str, bool]] = []
+        port.watch(lambda path, view: told.append((path, view is not None)))
+        version, views = here.controller.entries()
+        known = {view.path: view for view in views}
+        changed = replace(known["changed"], description=QueueDescription(max_delivery_count=3))
+        created = replace(known["same"], path="created", fragments=(99,))
+        port.reload_entities(version + 7, [known["same"], changed, created])
+        assert sorted(told) == [("changed", True), ("created", True), ("gone", False)]
+        assert names(port.replica.page(EntityKind.QUEUE, "", 0, 9)) == ["changed", "created", "same"]
+        assert port.replica.version == version + 7
+        assert (await port.entity("created")).fragments == (99,), "nobody has to be asked"
+        port.reload_entities(version + 7, [known["same"], changed, created])
+        assert len(told) == 3, "nothing is different"

@@ -28,7 +28,7 @@ from busbar.model.commands import (
     Settle,
 )
 from busbar.model.effects import DeferredReceived, Delivered, Effect, Refused, SessionAccepted, SessionLost
-from busbar.model.hold_commands import ReleaseHolds, ResumeSession
+from busbar.model.hold_commands import ReleaseHolds, ResumeSession, holder_name
 from busbar.model.message import ACTIVE, Record
 from harness.waiting import until
 from tests.conformance.port_process import clock
@@ -269,6 +269,37 @@ async def test_sessions_are_resumed_by_name_in_a_store_that_this_process_claims(
         names = [one.holder for one in own.commands if isinstance(one, ResumeSession)]
         assert names == [f"broker-0.1 {here.origin} 6", f"broker-0.1 {here.origin} 7"]
         assert [type(one) for one in own.commands[2:4]] == [ReleaseHolds, Demand]
+
+
+async def test_with_nodes_sessions_of_the_owners_own_clients_have_durable_locks() -> None:
+    """A frozen node can lose its stores while its clients live: then the next owner has to know of their sessions."""
+    async with gateway() as here:
+        own = Own()
+        own.is_open = True
+        for names_holders in (False, True):
+            here.route.names_holders = names_holders
+            here.route.use_own(own, "broker-0", "gateway-0")
+            own.commands.clear()
+            here.port.submit([AcceptSession(1, here.origin, 1, 4, "s")])
+            (accept,) = own.commands
+            assert isinstance(accept, AcceptSession)
+            assert accept.holder == (holder_name("gateway-0", here.origin, 4) if names_holders else "")
+
+
+async def test_the_channel_to_a_silent_owner_is_ended_so_that_the_next_one_is_used() -> None:
+    async with gateway() as here:
+        first = await here.introduce("broker-1")
+        second = await here.introduce("broker-2")
+        first.show_open()
+        await until(lambda: here.route.state is StoreState.OPEN)
+        here.ask(1)
+        await until(lambda: first.commands)
+        here.port.drop_peer("broker-1")  # it is frozen, and its end of the channel stays open
+        here.port.store_moved("store-1", "broker-2")
+        second.show_open()
+        assert not (await here.refusal(1)).certain
+        here.ask(2)
+        await until(lambda: second.commands)
 
 
 # ---- hand-over ----

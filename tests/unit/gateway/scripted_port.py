@@ -47,6 +47,10 @@ class ScriptedPort:
         for effect in effects:
             self._sinks[effect.origin]([effect])
 
+    def emit_together(self, *effects: Effect) -> None:
+        """All of them in one turn; they are for one origin."""
+        self._sinks[effects[0].origin]([*effects])
+
     def said(self, kind: type[C]) -> list[C]:
         """The commands of a kind, in their order."""
         return [command for command in self.commands if isinstance(command, kind)]

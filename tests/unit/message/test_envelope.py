@@ -12,7 +12,7 @@ from busbar.amqp.types import Byte, Described, Int, Short, Symbol, Timestamp, UB
 from busbar.message.content import is_durable
 from busbar.message.delivery import encode_deliveries, encode_delivery, encode_peeked
 from busbar.message.lock_token import lock_tag, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
-from busbar.message.parsing import message_format_batch, parse_batch, parse_message
+from busbar.message.parsing import message_format_batch, parse_batch, parse_incoming, parse_message
 from busbar.model.errors import (
     ArgumentError,
     ArgumentOutOfRange,
@@ -339,6 +339,14 @@ def test_what_stands_around_a_batch_is_not_read() -> None:
 def test_each_message_of_a_batch_gets_its_own_fresh_id() -> None:
     drafts = parse_batch(section(0x75, BODY) * 3, counter(), 128)
     assert [draft.message_id for draft in drafts] == ["fresh-0", "fresh-1", "fresh-2"]
+
+
+def test_ids_are_made_only_for_messages_without_one() -> None:
+    names = counter()
+    with_id, without = properties(message_id="m") + BODY, BODY
+    drafts = [parse_incoming(raw, 0, len(raw), names, 128, 65_536) for raw in (with_id, without, with_id)]
+    drafts += parse_batch(section(0x75, with_id) + section(0x75, without), names, 128)
+    assert [draft.message_id for draft in drafts] == ["m", "fresh-0", "m", "m", "fresh-1"]
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ from itertools import pairwise
 
 import pytest
 
+from busbar.model import partitioning
 from busbar.model.api import EntityView
 from busbar.model.effects import Refused
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import InvalidOperation, MessageNotFound, QuotaExceeded, ServerBusy
 from busbar.model.message import Draft
-from busbar.model.partitioning import index_of_key, key_of, split_number
+from busbar.model.partitioning import KNOWN_KEYS, index_of_key, key_of, split_number
 from busbar.partitions.resolver import FragmentResolver
 from busbar.partitions.routing import PIPELINED, TURN_BYTES, TURN_MESSAGES, Router, may_fail_over
 
@@ -43,6 +44,15 @@ GOLDEN = {
 @pytest.mark.parametrize(("key", "index"), GOLDEN.items())
 def test_the_fragment_of_a_key_never_changes(key: str, index: int) -> None:
     assert index_of_key(key, 16) == index
+
+
+def test_remembered_keys_are_bounded_and_stay_where_they_are() -> None:
+    keys = [f"key-{number}" for number in range(KNOWN_KEYS + 100)]
+    first = [index_of_key(key, 16) for key in keys]
+    assert len(partitioning._known) <= KNOWN_KEYS
+    assert [index_of_key(key, 16) for key in keys] == first
+    assert {key: index_of_key(key, 16) for key in GOLDEN} == GOLDEN
+    assert [index_of_key(key, 8) for key in keys[:100]] == [index % 8 for index in first[:100]]
 
 
 def test_the_key_is_session_id_then_partition_key_then_message_id_under_duplicate_detection() -> None:

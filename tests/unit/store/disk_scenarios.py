@@ -13,6 +13,7 @@ from busbar.model.effects import MessageEvent
 from busbar.model.message import ACTIVE, DEAD, KEPT, LANES, Record
 from busbar.store.catalogue_contract import CatalogueContent
 from busbar.store.contract import OutcomeUnknown, Store, StoreFull
+from busbar.store.journal import store as journal_store
 from busbar.store.journal.segment_names import segments_of
 from busbar.store.journal.store import JournalStore
 from busbar.store.sqlite import file
@@ -245,6 +246,7 @@ def a_checkpoint_whose_sync_fails_breaks_the_store() -> None:
 
 
 def a_full_disk_ends_the_journal_and_can_be_drained() -> None:
+    journal_store.AMPLE_SPACE = 1 << 60
     store = opened_with_journal()
     last = fill(store, 30_000_000)
     assert last > 5_000
@@ -271,7 +273,32 @@ def a_full_disk_ends_the_journal_and_can_be_drained() -> None:
     assert len(numbers(opened_with_journal())) == 1199
 
 
+def a_disk_that_others_fill_at_once_can_be_drained() -> None:
+    """More is pending than the reserves hold, since there was ample space."""
+    store = opened_with_journal()
+    last = 0
+    for _ in range(300):
+        put(store, last + 1, 100)
+        last += 100
+    os.environ["FAILING_SPACE"] = str(used())
+    while segments_of(PATH):
+        try:
+            put(store, last + 1, 100)
+            last += 100
+        except StoreFull:
+            break
+    assert store._pending.bytes() > journal_store.MIN_PENDING and segments_of(PATH)
+    for first in range(1, last + 1, 100):
+        delete(store, ACTIVE, list(range(first, first + 100)))
+    assert numbers(store) == []
+    os.environ["FAILING_SPACE"] = str(1 << 40)
+    put(store, last + 1, 100)
+    store.close()
+    assert numbers(opened_with_journal()) == list(range(last + 1, last + 101))
+
+
 def a_journal_is_recovered_on_a_full_disk() -> None:
+    journal_store.AMPLE_SPACE = 1 << 60
     store = opened_with_journal()
     put(store, 1, 1)
     assert numbers(store) == [1]
@@ -389,6 +416,7 @@ SCENARIOS: dict[str, Callable[[], None]] = {
         a_commit_whose_sync_fails_is_unknown,
         a_checkpoint_whose_sync_fails_breaks_the_store,
         a_full_disk_ends_the_journal_and_can_be_drained,
+        a_disk_that_others_fill_at_once_can_be_drained,
         a_journal_is_recovered_on_a_full_disk,
         a_disk_that_has_no_room_for_a_journal,
         a_record_whose_sync_fails_is_unknown,

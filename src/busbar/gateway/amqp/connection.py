@@ -31,6 +31,7 @@ from busbar.gateway.amqp.connection_deadlines import ConnectionDeadlines
 from busbar.gateway.amqp.connection_links import ConnectionLinks
 from busbar.gateway.amqp.connection_origin import ConnectionOrigin
 from busbar.gateway.amqp.connection_tasks import ConnectionTasks
+from busbar.gateway.amqp.link_connection import AnsweringLink
 from busbar.gateway.amqp.read_control import ReadControl
 from busbar.gateway.amqp.requests import LargeReplyLimiter
 from busbar.gateway.amqp.sasl import MECHANISMS, SASL_AUTH, SASL_OK, log_in
@@ -75,6 +76,7 @@ class GatewayConnection(asyncio.Protocol):
         self._wakes = WakeTimer(self.flush)
         self.transactions = ConnectionTransactions(limits, service.transactions, self._wakes.wake_at)
         self._pages: LargeReplyLimiter | None = None
+        self._answering: list[AnsweringLink] = []
         self._id_base = ""
         self._ids_given = 0
         self._is_surplus = False
@@ -265,6 +267,7 @@ class GatewayConnection(asyncio.Protocol):
     def flush(self) -> None:
         """End a turn: submit its commands, write its frames, and set the timer if a deadline has moved."""
         self.transactions.end_turn()
+        self._answer()
         self._broker.submit()
         parts = self._engine.parts_to_send()
         data = self._engine.data_to_send() if parts is None else b""
@@ -276,6 +279,15 @@ class GatewayConnection(asyncio.Protocol):
             self._transport.write(data)
         if self._deadlines.has_changed:
             self._set_timer()
+
+    def answer_at_end(self, who: AnsweringLink) -> None:
+        self._answering.append(who)
+
+    def _answer(self) -> None:
+        if self._answering:
+            answering, self._answering = self._answering, []
+            for link in answering:
+                link.answer()
 
     # Events
 

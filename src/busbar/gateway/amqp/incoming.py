@@ -25,7 +25,7 @@ from busbar.amqp.types import Int, Symbol
 from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.routers import new_router
-from busbar.message.parsing import message_format_batch, parse_batch, parse_message
+from busbar.message.parsing import message_format_batch, parse_batch, parse_incoming
 from busbar.model.api import EntityView
 from busbar.model.errors import (
     ArgumentError,
@@ -74,6 +74,7 @@ class IncomingLink:
         self._max_id = peer.service.limits.max_id_length
         self._max_header = peer.service.limits.max_header_size
         self._mixed_batches = mixed_batches
+        self._accepted: list[int] = []
 
     def opened(self, now: int) -> None:
         self._link.grant(CREDIT)
@@ -104,8 +105,8 @@ class IncomingLink:
                         _check_ids(batch, self._writer)
                     self._send_batch(batch, -1 if delivery.settled else delivery.id, len(payload))
                     continue
-                draft = parse_message(
-                    payload, 0, len(payload), self._fresh_id(), self._max_id, self._max_header
+                draft = parse_incoming(
+                    payload, 0, len(payload), self._fresh_id, self._max_id, self._max_header
                 )
                 if self._writer is not None:
                     _check_ids([draft], self._writer)
@@ -150,7 +151,7 @@ class IncomingLink:
             if delivery.format == message_format_batch:
                 drafts += parse_batch(payload, fresh_id, max_id, max_header)
             else:
-                drafts.append(parse_message(payload, 0, len(payload), fresh_id(), max_id, max_header))
+                drafts.append(parse_incoming(payload, 0, len(payload), fresh_id, max_id, max_header))
         transaction = peer.transactions.find(txn)
         if self._writer is not None:
             raise InvalidOperation(f"The writer '{self._writer.name}' cannot send in a transaction.")
@@ -172,7 +173,18 @@ class IncomingLink:
     # Outcomes of sends
 
     def accept_deliveries(self, ids: list[int]) -> None:
-        self._link.accept_deliveries(ids)
+        """Answer now, or, where several fragments may answer in a turn, at its end: then neighbours share a frame."""
+        if not self._router.partitioned:
+            self._link.accept_deliveries(ids)
+            return
+        if not self._accepted:
+            self._peer.answer_at_end(self)
+        self._accepted += ids
+
+    def answer(self) -> None:
+        accepted, self._accepted = self._accepted, []
+        accepted.sort()
+        self._link.accept_deliveries(accepted)
 
     def accept_repetition(self, delivery_id: int, duplicates: int) -> None:
         if self._counts_duplicates:

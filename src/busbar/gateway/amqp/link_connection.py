@@ -34,6 +34,11 @@ class LargeReplies(Protocol):
         """Read for a large reply when it is its turn, and when the client takes the replies before it."""
 
 
+class AnsweringLink(Protocol):
+    def answer(self) -> None:
+        """Write the answers of this turn."""
+
+
 class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
     """The connection, as its links see it."""
 
@@ -70,6 +75,9 @@ class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
 
     def release_reply(self, size: int) -> None:
         """Count a reply of this size no more."""
+
+    def answer_at_end(self, who: AnsweringLink) -> None:
+        """Let it answer at the end of this turn."""
 
     def retry(self, who: CreditListener) -> None:
         """Let it replenish once more after the client's next bytes."""

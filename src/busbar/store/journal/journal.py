@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull
+from busbar.store.disk_space import free_bytes
 from busbar.store.durable_names import sync_directory
 from busbar.store.journal.changes_decoder import JournalDamaged
 from busbar.store.journal.segment import (
@@ -220,11 +221,6 @@ class SegmentedJournal:
         self._has_segment = True
         return segment
 
-    def free_space(self) -> int:
-        """Bytes that the disk has left."""
-        disk = os.statvfs(self._path.parent)
-        return disk.f_bavail * disk.f_frsize
-
     def _usual_size(self) -> int:
         """The size of the next segment: twice that of the last one, within bounds."""
         return min(2 * self._used[-1].size if self._used else FIRST_SIZE, self._segment_size)
@@ -242,7 +238,7 @@ class SegmentedJournal:
         """Go on with the file for the next segment. True if it is free now. Raises OSError."""
         new = self._new
         if new is None:
-            if self.free_space() < FREE_FACTOR * size:
+            if free_bytes(self._path.parent) < FREE_FACTOR * size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._names += 1
             name = segment_name(self._path, f"{self._names:08d}")

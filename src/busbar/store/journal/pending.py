@@ -2,8 +2,8 @@
 
 A message that is put and deleted while it is pending leaves nothing. Edits and keeps change a pending message in place. An
 edit, keep or delete that names another lane than that of a pending message does nothing, as it would in SQLite. Ids that are
-forgotten while they are pending leave nothing, and neither do events. Of a head, and of a tap, the last row counts. All
-else is kept in its order, as it came.
+forgotten while they are pending leave nothing, and neither do events. Of a head, of a tap and of a session's state, the last
+one counts. All else is kept in its order, as it came.
 
 SQLite performs puts, then edits, keeps and deletes. That is the order in which they come for one message, nearly always. If
 it is not, the net so far is sealed, and a new one begins: `groups` has all of them, in order.
@@ -49,7 +49,7 @@ class FragmentNet:
         self.older = older
         self.puts: dict[int, tuple[int, Record]] = {}  # by number: lane and message
         self.ids: dict[tuple[int, bytes], tuple[int, int]] = {}
-        self.changes = Changes(fragment)  # edits, keeps, ids_upto, taps, events and head
+        self.changes = Changes(fragment)  # edits, keeps, ids_upto, taps, events, states and head
         self.others: list[Changes] = []
         self.deleted: dict[int, set[int]] = {}  # of SQLite, by lane
         self.lanes_changed: set[int] = set()  # of SQLite, by edits and keeps
@@ -57,6 +57,7 @@ class FragmentNet:
         self.has_low_puts = False  # one is not above all numbers of SQLite
         self._edited: set[int] = set()
         self._kept: set[int] = set()
+        self._sessions: dict[str, dict[int, None]] = {}  # by session: the numbers of its puts
         self._order: list[int] = []  # of the puts, with some that are gone
         self._is_rising = True
         self.bytes: i64 = 0
@@ -110,6 +111,8 @@ class FragmentNet:
         if head is not None:
             self.changes.head = head.copy()
         self._add_for_taps(changes)
+        for session, state in changes.states.items():
+            self._add_state(session, state)
         self._add_others(changes)
 
     def _note(self, lane: int, to: int, n: i64) -> None:
@@ -130,6 +133,12 @@ class FragmentNet:
         if record.n <= self.last_before:
             self.has_low_puts = True
         self.puts[n] = (lane, record)
+        session = record.session_id
+        if session is not None:
+            numbers = self._sessions.get(session)
+            if numbers is None:
+                numbers = self._sessions[session] = {}
+            numbers[n] = None
         content = record.content
         self.bytes += ROW_COST + (0 if content is None else len(content))
 
@@ -170,6 +179,12 @@ class FragmentNet:
         if found is None or found[0] != lane:
             return False
         del self.puts[n]
+        session = found[1].session_id
+        if session is not None:
+            numbers = self._sessions[session]
+            del numbers[n]
+            if not numbers:
+                del self._sessions[session]
         content = found[1].content
         self.bytes -= ROW_COST + (0 if content is None else len(content))
         return True
@@ -183,6 +198,7 @@ class FragmentNet:
         net, changes = self.changes, Changes(self.fragment)
         changes.edits, changes.keeps, changes.head = net.edits, net.keeps, net.head
         changes.taps, changes.events, changes.events_upto = net.taps, net.events, net.events_upto
+        changes.states = net.states
         for lane, numbers in self.deleted.items():
             changes.deletes[lane] = [n for n in numbers if not self._is_untouched(n)]
         return changes
@@ -216,26 +232,27 @@ class FragmentNet:
                 del net.events[:gone]
                 self.bytes -= ROW_COST * gone
 
+    def _add_state(self, session: str, state: tuple[int, bytes | None]) -> None:
+        states = self.changes.states
+        before = states.get(session)
+        if before is None:
+            self.bytes += ROW_COST
+        elif before[1] is not None:
+            self.bytes -= len(before[1])
+        if state[1] is not None:
+            self.bytes += len(state[1])
+        states[session] = state
+
     def _add_others(self, changes: Changes) -> None:
-        if not (
-            changes.sessions
-            or changes.states
-            or changes.holds
-            or changes.outbox
-            or changes.written
-            or changes.writers
-        ):
+        if not (changes.sessions or changes.holds or changes.outbox or changes.written or changes.writers):
             return
         other = Changes(self.fragment)
-        other.sessions, other.states, other.outbox = changes.sessions, changes.states, changes.outbox
-        other.holds = changes.holds
+        other.sessions, other.outbox, other.holds = changes.sessions, changes.outbox, changes.holds
         other.written, other.writers = changes.written, changes.writers
         self.others.append(other)
         rows = len(other.sessions) + len(other.holds) + len(other.outbox)
         rows += len(other.written) + len(other.writers)
         self.bytes += ROW_COST * rows
-        for _, state in other.states.values():
-            self.bytes += ROW_COST + (0 if state is None else len(state))
 
     def messages(self) -> Changes:
         """All of it but the others, as changes that SQLite can perform."""
@@ -272,6 +289,17 @@ class FragmentNet:
             entry = puts.get(n)
             if entry is not None and entry[0] in lanes:
                 found.append(entry)
+        return found
+
+    def of_session(self, session: str, lane: int, after: i64, upto: i64) -> list[Record]:
+        """The messages of a session in a lane behind a number, up to another."""
+        found: list[Record] = []
+        numbers = self._sessions.get(session)
+        if numbers is not None:
+            for n in sorted(numbers):
+                entry = self.puts[n]
+                if n > after and n <= upto and entry[0] == lane:
+                    found.append(entry[1])
         return found
 
     def events_between(self, after: i64, upto: i64, limit: i64) -> list[MessageEvent]:

@@ -8,8 +8,8 @@ Rules:
    no number behind it is edited, kept or deleted.
 4. Each generation has a net. What the older ones and SQLite have together is to a younger one what SQLite is to the oldest.
    Rows in SQLite of a move that is under way are pending as well, so rule 2 holds for them.
-5. Answered are the reads that are frequent while messages come and go. These are pages of a lane, messages by number, ids
-   of duplicate detection, and what taps read and sweep.
+5. Answered are the reads that are frequent while messages come and go. These are pages of a lane or a session, messages by
+   number, expiries and states of sessions, ids of duplicate detection, and what taps read and sweep.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from heapq import merge
 
+from busbar.fragment.changes import state_size
 from busbar.fragment.reads import (
     KeptRow,
     Read,
     ReadByNumber,
     ReadEvents,
+    ReadExpiry,
     ReadIds,
     ReadKept,
     ReadPage,
+    ReadSession,
     ReadSpan,
     ReadTapPage,
 )
-from busbar.model.message import KEPT, Record
+from busbar.model.message import ACTIVE, KEPT, Record
 from busbar.store.journal.pending import ANY_NUMBER, FragmentNet
 
 LOOKS = 3
@@ -78,17 +81,24 @@ def _answer(net: FragmentNet, index: ReadIndex, read: Read) -> bool:
         return _kept(net, index, read)
     if isinstance(read, ReadEvents):
         return _events(net, index, read)
+    if isinstance(read, ReadExpiry):
+        return _expiry(net, index, read)
+    if isinstance(read, ReadSession):
+        return _session(net, index, read)
     return False
 
 
 def _page(net: FragmentNet, index: ReadIndex, read: ReadPage) -> bool:
-    if read.session is not None or read.lane in net.lanes_changed:
+    if read.lane in net.lanes_changed:
         return False
     found = _left_of_page(net, index, read)
     if found is None:
         return False
     rows, upto = found
-    pending = [record for _, record in net.between([read.lane], read.start - 1, upto, read.limit)]
+    if read.session is None:
+        pending = [record for _, record in net.between([read.lane], read.start - 1, upto, read.limit)]
+    else:
+        pending = net.of_session(read.session, read.lane, read.start - 1, upto)
     records = list(merge(rows, pending, key=_number)) if rows else pending
     read.records = _up_to(read.max_bytes, records[: read.limit])
     # A page of pending messages that has reached its limit may not be all of them.
@@ -105,7 +115,7 @@ def _left_of_page(net: FragmentNet, index: ReadIndex, read: ReadPage) -> tuple[l
         return rows, ANY_NUMBER
     gone = net.deleted_of(read.lane)
     for _ in range(LOOKS):
-        page = ReadPage(read.lane, start, read.limit, read.max_bytes)
+        page = ReadPage(read.lane, start, read.limit, read.max_bytes, read.session)
         index(net.fragment, [page])
         left = [record for record in page.records if record.n not in gone and record.n not in net.puts]
         rows += left
@@ -241,6 +251,32 @@ def _events(net: FragmentNet, index: ReadIndex, read: ReadEvents) -> bool:
     first = ReadEvents(after, min(read.upto, pending[0].at - 1) if pending else read.upto, read.limit)
     index(net.fragment, [first])
     read.events = (first.events + pending)[: read.limit]
+    return True
+
+
+def _expiry(net: FragmentNet, index: ReadIndex, read: ReadExpiry) -> bool:
+    if ACTIVE in net.lanes_changed:
+        return False
+    gone = net.deleted_of(ACTIVE)
+    first = ReadExpiry(read.session, read.limit)
+    index(net.fragment, [first])
+    rows = [row for row in first.rows if row[1] not in gone and row[1] not in net.puts]
+    if len(rows) < len(first.rows) == read.limit:
+        return False
+    pending = net.of_session(read.session, ACTIVE, 0, ANY_NUMBER)
+    rows += [(record.enqueued + record.ttl, record.n) for record in pending if record.ttl > 0]
+    read.rows = sorted(rows)[: read.limit]
+    return True
+
+
+def _session(net: FragmentNet, index: ReadIndex, read: ReadSession) -> bool:
+    found = net.changes.states.get(read.session)
+    if found is None:
+        index(net.fragment, [read])
+    else:
+        state = found[1]
+        read.size = -1 if state is None else state_size(read.session, state)
+        read.state = state if read.with_state else None
     return True
 
 

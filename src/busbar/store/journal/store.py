@@ -13,10 +13,11 @@ Rules:
 4. **When moves are made.** When the young generation is complete: between commits, as many rows at least as they add. And
    by `maintain`, while the store has nothing else to do. So a commit waits for a slice, and for more only if moves do not
    keep up.
-5. **No space.** What is pending is acknowledged, so its move may use all reserves of SQLite, which hold MAX_PENDING. While
-   the disk has much space (AMPLE), AMPLE_FACTOR times as much may be pending. If a
-   move has used one, or there is no space for another segment, the journal is ended. Until the reserves are filled again,
-   commits go to SQLite directly, and its rules for a full disk hold (sqlite/file.py).
+5. **No space.** What is pending is acknowledged, so its move may use all reserves of SQLite, which hold MIN_PENDING. More is
+   pending only while the disk has AMPLE_SPACE. If a move has used a reserve, or there is no space for another segment, the
+   journal is ended. Until the reserves are filled again, commits go to SQLite directly, and its rules for a full disk hold
+   (sqlite/file.py). If other programs have filled the disk so fast that the reserves do not hold what is pending, it waits
+   in the journal for space. Commits that make room are still taken there.
 6. A number that is put twice is OutcomeUnknown, and nothing of that commit is in the journal.
 7. Before a commit returns, the paths must still name the segment and SQLite's files. Otherwise the next start would open
    other files: OutcomeUnknown.
@@ -32,6 +33,7 @@ from pathlib import Path
 from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow
 from busbar.fragment.reads import Read
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull
+from busbar.store.disk_space import free_bytes
 from busbar.store.journal.changes_decoder import decode_changes
 from busbar.store.journal.changes_encoder import encode_changes
 from busbar.store.journal.generations import Generations
@@ -41,18 +43,18 @@ from busbar.store.journal.pending import ANY_NUMBER
 from busbar.store.journal.pending_reads import answer
 from busbar.store.journal.segment_names import segments_of
 from busbar.store.sqlite.file import Need
-from busbar.store.sqlite.store import SqliteStore
+from busbar.store.sqlite.store import SqliteStore, need_of
 
-MAX_PENDING = 8 * 1024 * 1024
+MAX_PENDING = 64 * 1024 * 1024
 """Bytes: more are moved before the next commit."""
-AMPLE = 1 << 30
-"""Bytes that are free on the disk."""
-AMPLE_FACTOR = 3
-"""More would be memory for messages that are not completed soon."""
+MIN_PENDING = 8 * 1024 * 1024
+"""Bytes: the same if the disk has little space."""
+AMPLE_SPACE = 4 * MAX_PENDING
+"""Bytes that a disk has free which is not short of space."""
 BEYOND_CONTENTS = 1024 * 1024
 """Bytes: what the record of a few messages has at most beside their contents, and far more."""
-GENERATION = MAX_PENDING // 3
-"""Bytes of a generation that is complete."""
+GENERATIONS = 3
+"""Young, aging, and being moved."""
 GENERATION_JOURNAL = 2 * SEGMENT_SIZE
 """Bytes of its records. So a journal whose messages are all completed becomes free, too."""
 IDLE_LOG = 128
@@ -77,7 +79,7 @@ class JournalStore:
         self._last: dict[int, int] = {}  # the highest number of each fragment; what is not here is not known
         self._checkpoints = 0
         self._direct = 0  # commits that go to SQLite directly
-        self._factor = 1  # of what may be pending
+        self._max_pending = MIN_PENDING
         self._closed = ""
 
     # Ownership
@@ -104,6 +106,7 @@ class JournalStore:
         if state.is_moving:
             self._sqlite.undo_slices()
         self._pending = Generations()
+        self._look_for_space()
         self._applied = state.applied
         self._checkpoints = self._sqlite.checkpoints
         records = journal.recover(state, epoch)
@@ -111,7 +114,7 @@ class JournalStore:
         try:
             for record in records:
                 self._pending.add(decode_changes(record.body), self._last)
-                if self._pending.young.bytes() > GENERATION:
+                if self._pending.bytes() > self._max_pending:
                     self._move_all(record.sequence)
             self._moved()
             self._last = {head.fragment: head.last for head in self._sqlite.heads()}
@@ -165,7 +168,11 @@ class JournalStore:
 
     def _append(self, journal: SegmentedJournal, batches: Sequence[Changes]) -> bool:
         """Commit to the journal. False if there is no space for it: then there is no journal any more."""
-        self._keep_up(journal, batches)
+        try:
+            self._keep_up(journal, batches)
+        except StoreFull:
+            if need_of(batches) is Need.ADDS:
+                raise
         if self._direct:
             return False
         body = encode_changes(batches)
@@ -187,7 +194,6 @@ class JournalStore:
 
     def _begin_journal(self, journal: SegmentedJournal) -> None:
         drawn = secrets.token_bytes(16)
-        self._set_factor(journal)
         journal.begin(drawn)
         self._sqlite.begin_journal(drawn)
 
@@ -264,7 +270,7 @@ class JournalStore:
             self._finish()
             self._rotate(journal.last)
         journal.prepare()
-        if pending.bytes() > MAX_PENDING * self._factor or journal.size > MAX_JOURNAL:
+        if pending.bytes() > self._max_pending or journal.size > MAX_JOURNAL:
             self._move_all(journal.last)
             if journal.size > MAX_JOURNAL:
                 with contextlib.suppress(StoreFull):  # of SQLite's file: the journal goes on
@@ -274,7 +280,7 @@ class JournalStore:
     def _has_grown(self, journal: SegmentedJournal) -> bool:
         """Whether the young generation is complete."""
         return (
-            self._pending.young.bytes() > GENERATION * self._factor
+            self._pending.young.bytes() > self._max_pending // GENERATIONS
             or self._generation_journal > GENERATION_JOURNAL
             or journal.size > MAX_JOURNAL
         )
@@ -285,13 +291,14 @@ class JournalStore:
             self._end_journal()
             self._direct = TRY_AGAIN
 
-    def _set_factor(self, journal: SegmentedJournal) -> None:
-        self._factor = AMPLE_FACTOR if journal.free_space() >= AMPLE else 1
-
     def _rotate(self, sequence: int) -> None:
-        self._set_factor(self._owned())
         self._pending.rotate(sequence)
         self._generation_journal = 0
+        self._look_for_space()
+
+    def _look_for_space(self) -> None:
+        is_ample = free_bytes(self._path.parent) >= AMPLE_SPACE
+        self._max_pending = MAX_PENDING if is_ample else MIN_PENDING
 
     def _move_all(self, sequence: int) -> None:
         """Write everything that is pending, up to the record with this sequence, to SQLite."""

@@ -38,6 +38,7 @@ COMMITS = "SELECT max(commit) FROM journal"
 _END = (
     "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a, owner"
     " WHERE a.pid = owner.pid AND a.backend_start = owner.pid_started AND a.pid <> pg_backend_pid()"
+    " AND owner.claim = ANY($1::bigint[])"
 )
 _TAKE = (
     "UPDATE owner SET epoch = $1, claim = $2, holder = $3, pid = pg_backend_pid(), beat = clock_timestamp(), pid_started ="
@@ -140,7 +141,7 @@ class Ownership:
             row = self.row()
             if row.claim == stale or row.claim in self._drawn or watch.is_free(row, time.monotonic()):
                 if row.is_alive:
-                    self._connection.fetch(_END)
+                    self._connection.fetch(_END, [row.claim])
                 return row
             if watch.has_moved:
                 raise StoreInUse(f"{self._where} is in use by {row.holder}")
@@ -148,7 +149,7 @@ class Ownership:
 
     def retake(self) -> None:
         """Claim again after the connection was lost. Raises Fenced if another owner has claimed the store."""
-        self._connection.fetch(_END)
+        self._connection.fetch(_END, self._drawn)
         if not self._write(self.epoch, list(self._drawn)):
             raise Fenced(f"another owner has claimed {self._where}")
 
@@ -163,7 +164,7 @@ class Ownership:
                 taken = self._connection.fetch(_TAKE, epoch, claim, self._holder, known)
                 break
             except asyncpg.LockNotAvailableError:
-                self._connection.fetch(_END)
+                self._connection.fetch(_END, known)
         self._connection.execute("SET lock_timeout = 0")
         if not taken:
             return False

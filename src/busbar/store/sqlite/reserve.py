@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from busbar.store.disk_space import free_bytes
+
 
 class Reserve:
     def __init__(self, path: Path, size: int) -> None:
@@ -33,8 +35,7 @@ class Reserve:
             if not made and self._path.stat().st_size == self._size:
                 self.is_spent = False
                 return True
-            disk = os.statvfs(self._path.parent)
-            if disk.f_bavail * disk.f_frsize < 2 * self._size:
+            if free_bytes(self._path.parent) < 2 * self._size:
                 return False
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:

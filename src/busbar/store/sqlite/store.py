@@ -70,8 +70,7 @@ class SqliteStore:
     # Messages
 
     def commit(self, batches: Sequence[Changes]) -> None:
-        need = max((_need(changes) for changes in batches), default=Need.FREES)
-        self._file.transact(lambda connection: _perform(connection, batches), need)
+        self._file.transact(lambda connection: _perform(connection, batches), need_of(batches))
 
     def commits_at_once(self, batches: Sequence[Changes]) -> bool:
         return False
@@ -291,6 +290,10 @@ def _perform(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None
     with_writers = [changes for changes in batches if changes.written or changes.writers]
     if with_writers:
         writers.write(connection, with_writers)
+
+
+def need_of(batches: Sequence[Changes]) -> Need:
+    return max((_need(changes) for changes in batches), default=Need.FREES)
 
 
 def _need(changes: Changes) -> Need:

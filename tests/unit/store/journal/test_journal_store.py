@@ -15,9 +15,8 @@ from busbar.model.message import ACTIVE, LANES, Record
 from busbar.store.contract import OutcomeUnknown, StoreError
 from busbar.store.journal.changes_decoder import JournalDamaged
 from busbar.store.journal.directory import EmbeddedLocation, stores_in
-from busbar.store.journal.journal import SEGMENT_SIZE
 from busbar.store.journal.segment_names import segments_of
-from busbar.store.journal.store import AMPLE_FACTOR, MAX_PENDING, JournalStore
+from busbar.store.journal.store import MIN_PENDING, JournalStore
 from busbar.store.sqlite import file
 
 NAME = "store-0"
@@ -182,9 +181,8 @@ def test_a_file_without_a_journal_of_an_older_version_is_used(path: Path) -> Non
     assert found(opened(path)) == [1, 2]
 
 
-def test_the_reserves_hold_what_is_pending() -> None:
+def test_the_reserves_hold_what_is_pending_on_a_disk_with_little_space() -> None:
     """On a page there may be one row of little more than half of it, and the log has as much as the file gets."""
-    log, reserves = file.LOG_LIMIT * 8192, file.RESERVE_SIZE + file.LAST_RESERVE_SIZE
-    assert 2 * MAX_PENDING + log <= reserves
-    # If a quota ends what the disk seemed to have, the segment that is spare is deleted. Few rows are that wasteful.
-    assert AMPLE_FACTOR * MAX_PENDING * 5 // 4 + log <= reserves + SEGMENT_SIZE
+    in_file = 2 * MIN_PENDING
+    log = file.LOG_LIMIT * 8192
+    assert in_file + log <= file.RESERVE_SIZE + file.LAST_RESERVE_SIZE

@@ -39,7 +39,7 @@ def small_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have moves of many slices with few messages."""
     monkeypatch.setattr(moving, "SLICE", 2)
     monkeypatch.setattr(journal_store, "SLICE", 4)
-    monkeypatch.setattr(journal_store, "GENERATION", 1_000)
+    monkeypatch.setattr(journal_store, "GENERATIONS", journal_store.MAX_PENDING // 1_000)
 
 
 @settings(
@@ -171,7 +171,7 @@ def test_an_edit_does_not_revive_a_deleted_message(tmp_path: Path) -> None:
 def test_an_unfinished_move_is_undone_and_made_again(
     tmp_path: Path, slices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_store, "GENERATION", 100_000)
+    monkeypatch.setattr(journal_store, "GENERATIONS", journal_store.MAX_PENDING // 100_000)
     path = tmp_path / "store.db"
     store = opened(path)
     put(store, 1, 4)

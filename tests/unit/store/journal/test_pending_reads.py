@@ -16,10 +16,12 @@ from busbar.fragment.reads import (
     ReadByNumber,
     ReadDue,
     ReadEvents,
+    ReadExpiry,
     ReadIdPage,
     ReadIds,
     ReadKept,
     ReadPage,
+    ReadSession,
     ReadSpan,
     ReadTapPage,
     ReadTime,
@@ -39,11 +41,11 @@ IDS = [bytes([65 + number]) * 16 for number in range(4)]
 CHANGES = (
     *["put"] * 3,
     *["delete"] * 2,
-    *("low put", "edit", "keep", "id", "forget ids", "event", "forget events", "tap"),
+    *("low put", "edit", "keep", "id", "forget ids", "event", "forget events", "tap", "state"),
 )
 RARE = ("id page", "due", "time")
 """They need a move, which ends what is pending."""
-READS = ("page", "page", "numbers", "ids", "id page", "due", "span", "tap page", "kept", "events", "time")
+READS = ("page", "page", "numbers", "ids", "span", "tap page", "kept", "events", "expiry", "session", *RARE)
 
 
 class Pair:
@@ -96,12 +98,14 @@ class Pair:
             changes.events_upto = max(0, self.event - a % 4)
         elif what == "tap":
             changes.taps[a % 3] = None if b % 4 == 0 else TapRow(a % 3, b)
+        elif what == "state":
+            changes.states["s" * (1 + a % 2)] = (self.time, None if b % 4 == 0 else b"x" * b)
 
     def _record(self, n: int, a: int) -> Record:
         self.dead += 1
         dead = self.dead if a % 2 else 0
-        session = "s" if a % 5 == 0 else None
-        return Record(n, n * 10, 0, a, 0, 10 + a, b"c" * a, None, session, dead)
+        session = "s" if a % 3 == 0 else None
+        return Record(n, n * 10, a % 2 * 100, a, 0, 10 + a, b"c" * a, None, session, dead)
 
     def compare(self, read: tuple[str, int, int, int]) -> None:
         answers = []
@@ -129,7 +133,7 @@ def _read(what: str, a: int, b: int, limit: int) -> Read:
     lanes = list(range(LANES)) if b % 2 else sorted({ACTIVE, lane})
     upto = MANY if b % 3 else a + b
     if what == "page":
-        return ReadPage(lane, a, limit, max_bytes, "s" if a % 7 == 0 else None)
+        return ReadPage(lane, a, limit, max_bytes, "s" if a % 4 == 0 else None)
     if what == "numbers":
         return ReadByNumber(lane, [a, b, a + 1, a])
     if what == "ids":
@@ -146,6 +150,10 @@ def _read(what: str, a: int, b: int, limit: int) -> Read:
         return ReadKept(KEPT if b % 2 else KEPT_DEAD, upto, limit)
     if what == "events":
         return ReadEvents(a, upto, limit)
+    if what == "expiry":
+        return ReadExpiry("s", limit)
+    if what == "session":
+        return ReadSession("s" * (1 + a % 2), b % 2 == 0)
     return ReadTime(lanes, a % 4 == 0, a * 10)
 
 
@@ -158,7 +166,9 @@ def _answer(read: Read) -> object:
         return [(each.n, each.lane, each.dead, each.content) for each in shown(read.packing)], read.complete
     if isinstance(read, ReadIds):
         return read.found
-    if isinstance(read, ReadIdPage | ReadKept):
+    if isinstance(read, ReadSession):
+        return read.size, read.state
+    if isinstance(read, ReadIdPage | ReadKept | ReadExpiry):
         return read.rows
     if isinstance(read, ReadEvents):
         return plain(read.events)
@@ -318,4 +328,14 @@ def test_ids_of_segments_that_are_forgotten_are_not_found(tmp_path: Path) -> Non
     pair.journal._moved()
     pair.commit([("id", 3, 0), ("forget ids", 3, 0)])
     pair.compare(("ids", 0, 3, 1))
+    pair.journal.close()
+
+
+@pytest.mark.parametrize("limit", [3, 9])
+def test_deleted_messages_of_a_session_do_not_expire(limit: int, tmp_path: Path) -> None:
+    pair = Pair(claimed(tmp_path / "store.db"))
+    pair.commit([("put", 3, 0)] * 6)
+    pair.journal._moved()
+    pair.commit([("put", 3, 0), ("delete", 1, 0)])
+    pair.compare(("expiry", 0, 0, limit))
     pair.journal.close()
