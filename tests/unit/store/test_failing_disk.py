@@ -20,6 +20,7 @@ SCENARIOS = (
     "a_commit_whose_sync_fails_is_unknown",
     "a_checkpoint_whose_sync_fails_breaks_the_store",
     "a_full_disk_ends_the_journal_and_can_be_drained",
+    "a_disk_that_others_fill_at_once_can_be_drained",
     "a_journal_is_recovered_on_a_full_disk",
     "a_disk_that_has_no_room_for_a_journal",
     "a_record_whose_sync_fails_is_unknown",

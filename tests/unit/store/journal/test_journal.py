@@ -157,6 +157,25 @@ def test_a_torn_last_record_is_left_out_and_never_comes_back(
     assert opened(directory, epoch=3)[1] == [*bodies[:-1], b"other"]
 
 
+@pytest.mark.parametrize("record", [1, 2, 3, 4])
+@pytest.mark.parametrize("offset", [0, 4, 7, 15, RECORD_SIZE - 1, RECORD_SIZE, RECORD_SIZE + 9])
+def test_a_record_that_cannot_be_read_before_others_is_damage(
+    tmp_path: Path, record: int, offset: int
+) -> None:
+    """Wherever the bit is: magic, length, sequence, checksum, content. Only the last record may have been torn."""
+    bodies = [b"%d" % n * 10 for n in range(5)]
+    written(tmp_path / "j", bodies)
+    (file,) = segments_of(tmp_path / "j")
+    content = bytearray(file.read_bytes())
+    content[HEADER_SIZE + record * (RECORD_SIZE + 10) + offset] ^= 1
+    file.write_bytes(content)
+    if record == 4:
+        assert opened(tmp_path / "j", epoch=2)[1] == bodies[:-1]
+    else:
+        with pytest.raises(JournalDamaged):
+            opened(tmp_path / "j", epoch=2)
+
+
 @ON_DISK
 @given(bodies=BODIES, data=st.data())
 def test_a_flipped_bit_is_damage_or_hits_the_last_record(
