@@ -44,6 +44,7 @@ MODULES = {
     "protobuf": "google.protobuf",
     "pytest-xdist": "xdist",
     "python-qpid-proton": "proton",
+    "pyyaml": "yaml",
     "types-defusedxml": "",  # types for mypy, nothing to import
     "websocket-client": "websocket",
 }
