@@ -17,6 +17,7 @@ from busbar.store.journal import moving
 from busbar.store.journal import store as journal_store
 from busbar.store.journal.segment_names import segments_of
 from busbar.store.journal.store import JournalStore
+from busbar.store.sqlite import file
 from tests.conformance.test_store_model import (
     DELETES,
     EDITS,
@@ -157,7 +158,7 @@ def test_a_message_that_is_deleted_while_it_is_moved(tmp_path: Path) -> None:
 def test_an_edit_does_not_revive_a_deleted_message(tmp_path: Path) -> None:
     store = opened(tmp_path / "store.db")
     put(store, 1, 2)
-    assert found(store) == [1, 2]
+    store._moved()
     delete(store, 1)
     changes = Changes(1)
     changes.edits = [MessageEdit(ACTIVE, 1, DEAD, 1, None)]
@@ -204,6 +205,23 @@ def test_an_idle_store_holds_little(tmp_path: Path) -> None:
         idle(store)
     assert store._pending.is_empty()
     assert len(segments_of(tmp_path / "store.db")) <= 2
+
+
+def test_segments_stay_until_a_checkpoint_has_what_was_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "LOG_LIMIT", 1 << 30)
+    path = tmp_path / "store.db"
+    store = opened(path)
+    checkpoints = store._sqlite.checkpoints
+    for n in range(300, 6_000, 300):
+        put(store, n, 300)
+        delete(store, *range(n, n + 300))
+        store._moved()
+    assert store._sqlite.checkpoints == checkpoints
+    assert len(segments_of(path)) > 4
+    store._checkpoint()
+    assert len(segments_of(path)) <= 2
 
 
 def test_a_commit_waits_for_moves_that_do_not_keep_up(
