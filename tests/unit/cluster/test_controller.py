@@ -1,0 +1,192 @@
+"""The controller among nodes: which broker gets which store, and what is known of brokers that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from math import inf
+from typing import Any
+
+import pytest
+
+from busbar.broker.host_api import StoreState
+from busbar.catalogue.local_broker import LocalBroker
+from busbar.cluster import controller as module
+from busbar.cluster import protocol
+from busbar.cluster.calls import RemoteInterface
+from busbar.cluster.catalogue_publisher import CataloguePublisher
+from busbar.cluster.channel import Channel
+from busbar.cluster.connection_counter import ConnectionCounter
+from busbar.cluster.controller import ClusterController
+from busbar.cluster.hello import TO_CONTROLLER, Hello
+from busbar.cluster.protocol import StoreFrame, StoreStatus
+from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.model.limits import Limits
+from busbar.store.location import StoreLocation
+from harness.waiting import until
+
+
+class Broker(Channel):
+    """A broker process as the controller sees it: it notes calls, and has stores at once."""
+
+    def __init__(self, name: str, held: list[str]) -> None:
+        super().__init__()
+        self.name = name
+        self.held = {*held}
+        self.calls: list[tuple[str, tuple[object, ...]]] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    def handle_frame(self, frame: StoreFrame) -> None:
+        raise AssertionError(frame)
+
+    def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
+        if target == protocol.NODE:
+            return protocol.NODES, Calls(self, protocol.NODES)
+        interface: RemoteInterface[Any] = protocol.STORES if target == protocol.ALL_STORES else protocol.STORE
+        return interface, Calls(self, interface)
+
+    def closed(self) -> None:
+        pass
+
+    def assigned(self) -> list[object]:
+        return [arguments[0] for name, arguments in self.calls if name == "assign_store"]
+
+
+class Calls:
+    """What can be called of a broker."""
+
+    def __init__(self, broker: Broker, interface: RemoteInterface[Any]) -> None:
+        self._broker = broker
+        self._interface = interface
+
+    async def ping(self) -> None:
+        await self._broker.answers.wait()
+
+    def assign_store(self, store: str) -> None:
+        state = StoreState.OPEN if store in self._broker.held else StoreState.CLOSED
+        self._broker.write(StoreStatus(store, state.value, "", None))
+        self._broker.calls.append(("assign_store", (store,)))
+
+    def __getattr__(self, name: str) -> Any:
+        async def reply() -> None:
+            return None
+
+        def call(*arguments: object) -> object:
+            self._broker.calls.append((name, arguments))
+            return reply() if self._interface.methods[name].has_reply else None
+
+        return call
+
+
+class Namespace:
+    """A controller with stores whose owners the test plays."""
+
+    def __init__(self, *stores: str) -> None:
+        port = LocalBroker()
+        self.silence = dict.fromkeys(stores, inf)
+        self.controller = ClusterController(CataloguePublisher(port), ConnectionCounter(Limits()), 6.0, 60.0)
+        self.hosts: dict[str, RemoteStoreHost] = {}
+        loop = asyncio.get_running_loop()
+        for store in stores:
+            silence = partial(self.silence.__getitem__, store)
+            place = StoreLocation(store, _never, lambda: 0, lambda: None, silence=silence)
+            self.hosts[store] = RemoteStoreHost(store, "", loop, lambda: 0, port.dispatch, None, place)
+            self.controller.add_store(self.hosts[store], is_new=False)
+
+    async def connect(self, name: str, *held: str, ended: tuple[str, ...] = ()) -> Broker:
+        """Connect a broker as the node port does."""
+        node = name.partition(".")[0]
+        hello = Hello(TO_CONTROLLER, "n", node, name, f"{name}.{id(held)}", "c", "", [*held], [*ended])
+        _, here = self.controller.attach(hello)
+        assert here is not None
+        there = Broker(name, [*held])
+        ours, theirs = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: here, sock=ours)
+        await loop.create_unix_connection(lambda: there, sock=theirs)
+        await until(lambda: name in self.controller._brokers and self.controller._brokers[name].is_connected)
+        await self.controller.wait_for_brokers(1, 0)
+        return there
+
+    def owners(self) -> dict[str, str]:
+        return self.controller._claims.owners
+
+
+def _never() -> Any:
+    raise AssertionError
+
+
+@asynccontextmanager
+async def namespace(*stores: str) -> AsyncIterator[Namespace]:
+    made = Namespace(*stores)
+    yield made
+    await made.controller.abandon()
+
+
+async def test_stores_without_an_owner_are_spread_over_the_brokers() -> None:
+    async with namespace("s0", "s1", "s2", "s3") as here:
+        first, second = await here.connect("a.0"), await here.connect("b.0")
+        await here.controller.assign_orphans()
+        await until(lambda: len(first.assigned()) == 2 and len(second.assigned()) == 2)
+        assert sorted(here.owners().values()) == ["a.0", "a.0", "b.0", "b.0"]
+
+
+async def test_a_broker_keeps_the_stores_that_another_controller_gave_it() -> None:
+    async with namespace("s0", "s1") as here:
+        broker = await here.connect("b.0", "s0", "s1", "unknown")
+        assert here.owners() == {"s0": "b.0", "s1": "b.0"}
+        assert here.hosts["s0"].is_open and here.hosts["s1"].is_open, "their states are known"
+        await here.connect("a.0")
+        await here.controller.assign_orphans()
+        assert here.owners() == {"s0": "b.0", "s1": "b.0"}
+        assert sorted(map(str, broker.assigned())) == ["s0", "s1"]
+
+
+async def test_a_store_whose_owner_works_is_not_assigned_to_another_when_a_channel_ends() -> None:
+    async with namespace("s0") as here:
+        owner, other = await here.connect("a.0", "s0"), await here.connect("b.0")
+        here.silence["s0"] = 0.4
+        owner.abort()
+        await until(lambda: not here.hosts["s0"].is_open)
+        await here.controller.assign_orphans()
+        assert here.owners() == {"s0": "a.0"} and other.assigned() == []
+        again = await here.connect("a.0", "s0")
+        assert here.hosts["s0"].is_open and again.assigned() == ["s0"]
+
+
+@pytest.mark.parametrize("silence", [inf, 2.0])
+async def test_a_store_whose_owner_has_ended_or_is_silent_is_claimed_by_another(silence: float) -> None:
+    async with namespace("s0") as here:
+        owner, other = await here.connect("a.0", "s0"), await here.connect("b.0")
+        here.silence["s0"] = silence
+        owner.abort()
+        await until(lambda: not here.hosts["s0"].is_open)
+        await here.controller.assign_orphans()
+        assert here.owners() == {"s0": "b.0"}
+        await until(lambda: other.assigned() == ["s0"])
+
+
+async def test_a_broker_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHORTEST_PATIENCE", 0.05)
+    async with namespace("s0") as here:
+        here.controller._ping_seconds = 0.02
+        broker = await here.connect("a.0", "s0")
+        broker.answers.clear()
+        await until(lambda: broker.is_lost and not here.hosts["s0"].is_open)
+
+
+async def test_an_owner_that_comes_back_gets_the_store_back_that_nobody_has_claimed() -> None:
+    async with namespace("s0") as here:
+        owner, other = await here.connect("a.0", "s0"), await here.connect("b.0")
+        here.silence["s0"] = 2.0
+        owner.abort()
+        await until(lambda: not here.hosts["s0"].is_open)
+        await here.controller.assign_orphans()
+        assert here.owners() == {"s0": "b.0"}
+        await here.connect("a.0", "s0")
+        assert here.owners() == {"s0": "a.0"} and here.hosts["s0"].is_open
+        await until(lambda: ("close", ()) in other.calls)
