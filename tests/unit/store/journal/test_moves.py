@@ -17,6 +17,7 @@ from busbar.store.journal import moving
 from busbar.store.journal import store as journal_store
 from busbar.store.journal.segment_names import segments_of
 from busbar.store.journal.store import JournalStore
+from busbar.store.sqlite import file
 from tests.conformance.test_store_model import (
     DELETES,
     EDITS,
@@ -204,6 +205,23 @@ def test_an_idle_store_holds_little(tmp_path: Path) -> None:
         idle(store)
     assert store._pending.is_empty()
     assert len(segments_of(tmp_path / "store.db")) <= 2
+
+
+def test_segments_stay_until_a_checkpoint_has_what_was_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "LOG_LIMIT", 1 << 30)
+    path = tmp_path / "store.db"
+    store = opened(path)
+    checkpoints = store._sqlite.checkpoints
+    for n in range(300, 6_000, 300):
+        put(store, n, 300)
+        delete(store, *range(n, n + 300))
+        store._moved()
+    assert store._sqlite.checkpoints == checkpoints
+    assert len(segments_of(path)) > 4
+    store._checkpoint()
+    assert len(segments_of(path)) <= 2
 
 
 def test_a_commit_waits_for_moves_that_do_not_keep_up(
