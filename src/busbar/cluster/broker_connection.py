@@ -13,7 +13,14 @@ from busbar.cluster.codec import WireError, effects_codec
 from busbar.cluster.connection_counter import CountedGateway
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.api import EntityView, RuntimeProperties
+from busbar.model.errors import ServerBusy
 from busbar.store.contract import StoreError
+
+STARTING = "The controller is being started; nothing was changed. Retry."
+WITHOUT_CATALOGUE = frozenset(
+    ("leaving", "release_stores", "take_connections", "return_connections", "report_connections")
+)
+"""Calls that a controller answers without the catalogue."""
 
 
 class BrokerConnection(Channel):
@@ -28,16 +35,19 @@ class BrokerConnection(Channel):
         release: Callable[[], Awaitable[None]] | None = None,
         *,
         may_have_others: bool = False,
+        is_ready: Callable[[], bool] = lambda: True,
     ) -> None:
         """`broker` answers the gateway of the broker process. `introduce` is called with the name of another broker process
         to which this one has no channel. `quota` counts the connections of the gateway. `release` hands its stores over,
         and `leaving` is called before it ends.
 
-        If it `may_have_others`, the broker process can have stores that another controller assigned."""
+        If it `may_have_others`, the broker process can have stores that another controller assigned. Until the controller
+        `is_ready`, it has no catalogue to answer from."""
         super().__init__()
         self._hosts = hosts
         self._ended = ended
         self._may_have_others = may_have_others
+        self._is_ready = is_ready
         self._services = ControllerServices(self, broker, introduce, quota, leaving, release)
 
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
@@ -52,7 +62,7 @@ class BrokerConnection(Channel):
             raise WireError("The controller has no store to submit to.")
 
     def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
-        return protocol.CONTROLLER, self._services
+        return protocol.CONTROLLER, self._services if self._is_ready() else StartingController(self._services)
 
     def closed(self) -> None:
         self._ended()
@@ -121,3 +131,20 @@ class ControllerServices:
 
     def store_fenced(self, store: str) -> None:
         self._connection.host(store).fenced()
+
+
+class StartingController:
+    """A protocol.ControllerApi while the catalogue is not loaded: what needs it is refused, and reports are ignored."""
+
+    def __init__(self, services: ControllerServices) -> None:
+        self._services = services
+
+    def __getattr__(self, name: str) -> Any:
+        if name in WITHOUT_CATALOGUE:
+            return getattr(self._services, name)
+        has_reply = protocol.CONTROLLER.methods[name].has_reply
+
+        async def refuse() -> None:
+            raise ServerBusy(STARTING)
+
+        return lambda *arguments: refuse() if has_reply else None

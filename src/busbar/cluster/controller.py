@@ -139,6 +139,7 @@ class ClusterController:
             leaving=lambda: self._note_ended(broker.name, broker.gateway),
             release=lambda: self._release(broker),
             may_have_others=True,
+            is_ready=lambda: self._settings is not None,
         )
         asyncio.get_running_loop().call_soon(self._start, self._join(broker, hello))
         return Welcome(max(PROTOCOL_VERSIONS)), broker.channel

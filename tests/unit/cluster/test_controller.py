@@ -19,11 +19,12 @@ from busbar.cluster import protocol
 from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel
-from busbar.cluster.connection_counter import ConnectionCounter
+from busbar.cluster.connection_counter import UNKNOWN, ConnectionCounter
 from busbar.cluster.controller import ClusterController
 from busbar.cluster.hello import TO_CONTROLLER, Hello
 from busbar.cluster.protocol import StoreFrame, StoreStatus
 from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.model.errors import ServerBusy
 from busbar.model.limits import Limits
 from busbar.store.location import StoreLocation
 from harness.waiting import until
@@ -168,6 +169,21 @@ async def test_a_store_whose_owner_has_ended_or_is_silent_is_claimed_by_another(
         await here.controller.assign_orphans()
         assert here.owners() == {"s0": "b.0"}
         await until(lambda: other.assigned() == ["s0"])
+
+
+async def test_before_the_catalogue_is_loaded_requests_are_refused_and_reports_ignored() -> None:
+    """A broker whose gateway is open reports and asks at once."""
+    async with namespace("s0") as here:
+        broker = await here.connect("a.0", "s0")
+        there = protocol.CONTROLLER.remote(broker)
+        there.in_use(["q"])
+        with pytest.raises(ServerBusy):
+            await there.entity("q")
+        with pytest.raises(ServerBusy):
+            await there.admit_store("s0", False)
+        there.report_connections({"": 3})
+        assert await there.take_connections("", 2) == UNKNOWN, "not all gateways have reported"
+        assert broker.is_connected
 
 
 async def test_a_broker_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
