@@ -149,7 +149,7 @@ def holder_of_catalogue(cluster: Cluster) -> str:
     return str(asked(address, lambda connection: connection.fetch("SELECT holder FROM owner")[0][0]))
 
 
-@pytest.mark.req("P2", "P3", "P4", "P14", "P18", "P19", "P25", "S8", "S10", "S15")
+@pytest.mark.req("P2", "P4", "P14", "P18", "P19", "P25", "S8", "S10", "S15")
 def test_a_frozen_node_is_replaced_and_comes_back(cluster: Cluster) -> None:
     """All its processes stand still, with their connections: nothing but silence shows it."""
     cluster.start("a", "b", "c")
@@ -192,7 +192,7 @@ def served(node: Busbar) -> bool:
     return True
 
 
-@pytest.mark.req("P2", "P3", "P4", "P14", "P18", "P19", "P25", "P26", "P27", "S8", "S10", "S15")
+@pytest.mark.req("P2", "P4", "P14", "P18", "P19", "P25", "S8", "S10", "S15")
 def test_the_node_that_is_the_controller_is_killed(cluster: Cluster) -> None:
     cluster.start("a", "b")
     eventually(lambda: cluster.loads("a") == {"a.0": 2, "b.0": 2}, "balance")

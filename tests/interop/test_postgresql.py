@@ -114,7 +114,6 @@ def test_a_lost_catalogue_is_made_again_from_stores_in_databases(namespace: Name
     assert sorted(bodies(namespace, "p", 20)) == sorted(f"kept {n}" for n in range(20))
 
 
-@pytest.mark.req("P26")
 def test_the_catalogue_can_be_in_a_database(tmp_path: Path) -> None:
     """Entities outlive the data directory's files, changes are made there, and a second namespace is kept away."""
     with own_database() as database:

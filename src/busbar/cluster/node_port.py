@@ -75,7 +75,7 @@ class _Opening(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if not self.first.done():
             self.first.set_exception(error)
-            self.first.exception()  # nobody may be waiting for it any more
+            self.first.exception()  # the waiting task may have ended
 
 
 class NodePort:
