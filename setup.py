@@ -53,7 +53,6 @@ COMPILED = (
     "src/busbar/store/journal/changes_*.py",
     "src/busbar/store/journal/pending.py",
     "src/busbar/store/number_runs.py",
-    "src/busbar/store/postgresql/folding.py",
     "src/busbar/gateway/amqp/connection_links.py",
     "src/busbar/gateway/amqp/connection_origin.py",
     "src/busbar/gateway/amqp/coordinator.py",
