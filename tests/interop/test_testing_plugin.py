@@ -60,14 +60,15 @@ def test_what_a_namespace_has_stored_goes_with_it(namespaces: NamespaceServer) -
 
 
 @pytest.mark.skipif(not MEMORY.is_dir(), reason="this system has no file system in memory")
-def test_a_namespace_in_memory_is_not_on_a_disk(namespaces: NamespaceServer) -> None:
-    def there() -> set[Path]:
-        return {*MEMORY.glob("busbar-test-*")}
-
-    before = there()
-    with namespaces.namespace(in_memory=True):
-        assert len(there() - before) == 1
-    assert there() == before
+def test_a_namespace_in_memory_is_not_on_a_disk() -> None:
+    with NamespaceServer() as server:
+        with server.namespace(ORDERS, in_memory=True):
+            assert server._process is not None
+            files = Path(f"/proc/{server._process.pid}/fd").iterdir()
+            opened = [Path(os.readlink(file)) for file in files]
+            (directory,) = {path.parents[1] for path in opened if path.name.startswith("store-0.db")}
+            assert directory.parent == MEMORY
+        assert not directory.exists()
 
 
 def test_a_configuration_that_cannot_be_used_is_named_and_the_next_one_is_served(
