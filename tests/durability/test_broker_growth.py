@@ -19,7 +19,7 @@ from harness.serving import Busbar, config_text
 TIMES_SLOWER = 20
 CLIENTS, MESSAGES = 8, 150
 """Senders, and as many receivers; messages of each."""
-ROUNDS = 4
+ROUNDS = 6
 """The best one counts: what else the machine does can only make it worse."""
 BODY = bytes(1024)
 
@@ -65,4 +65,5 @@ def test_a_partitioned_queue_is_as_fast_as_all_brokers_together(shim: Path, tmp_
     one, two, four = (seconds_with(brokers, shim, tmp_path / f"data-{brokers}") for brokers in (1, 2, 4))
     print(f"seconds with one broker: {one:.2f}, with two: {two:.2f}, with four: {four:.2f}")
     # Most messages cross from one broker to another, which costs about as much again as a message alone.
-    assert one > 1.1 * four, "four brokers work at once"
+    assert one > two, "two brokers work at once"
+    assert one > 1.1 * four, "and so do four"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from pathlib import Path
 
 from busbar.app.config import NamespaceConfig
@@ -122,9 +123,9 @@ class NodeController:
 
         self._running = loop.create_task(self._run(run()))
 
-    async def _run(self, work: object) -> None:
+    async def _run(self, work: Awaitable[None]) -> None:
         try:
-            await work  # type: ignore[misc]
+            await work
         except (StoreError, BusbarError, OSError) as error:
             _log.error("this node cannot be the controller: %s", error)
             self.is_over = True
