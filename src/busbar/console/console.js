@@ -1,4 +1,5 @@
-// Renews the living part of a page every few seconds while somebody looks at it. Without it the page reloads itself.
+// Renews the living part of a page every few seconds while somebody looks at it, and puts the cursor into the search field
+// when '/' is pressed. Without it a living page reloads itself.
 "use strict";
 
 const EVERY = 3000;
@@ -20,4 +21,12 @@ async function renew() {
   if (focused !== null) [...live.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
 }
 
+function search(event) {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, textarea, select") !== null) return; // somebody types
+  event.preventDefault();
+  document.querySelector("#search")?.select();
+}
+
+document.addEventListener("keydown", search);
 setInterval(renew, EVERY);
