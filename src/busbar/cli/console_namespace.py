@@ -11,6 +11,7 @@ from busbar.cli.atom_client import ManagementClient
 from busbar.cli.atom_xml import AtomEntry, new_description, text_of
 from busbar.cli.console_access import RunningAccessRules
 from busbar.cli.console_client import listed, management
+from busbar.cli.console_connections import RunningConnections
 from busbar.cli.console_operation import RunningOperation
 from busbar.cli.console_rules import RunningRules
 from busbar.cli.endpoint import ConnectionOptions, find_target
@@ -32,6 +33,7 @@ class RunningNamespace:
         self.rules = RunningRules(where)
         self.operation = RunningOperation(where)
         self.access_rules = RunningAccessRules(where)
+        self.connections = RunningConnections(where)
 
     @property
     def place(self) -> str:
@@ -124,7 +126,7 @@ def _entity(kind: Described, entry: AtomEntry, topic: str = "") -> Entity:
         scheduled,
         size_text(found.get("sizeInBytes") or 0),
         found.get("subscriptionCount") or 0,
-        settings,
+        {name: _typed(text) for name, text in settings.items()},
         runtime,
         moving,
         failed,

@@ -132,4 +132,4 @@ def _milliseconds(microseconds: int) -> str:
 
 
 def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%m-%d %H:%M:%SZ")

@@ -18,7 +18,14 @@ from importlib import resources
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from busbar.console import access_handlers, entity_handlers, operation_handlers, pages, rule_handlers
+from busbar.console import (
+    access_handlers,
+    connection_handlers,
+    entity_handlers,
+    operation_handlers,
+    pages,
+    rule_handlers,
+)
 from busbar.console.access import (
     CSRF_FIELD,
     HEADERS,
@@ -76,6 +83,7 @@ def application(namespace: Namespace, access: Access, polling: CountPolling) -> 
     rule_handlers.add_routes(app, namespace)
     access_handlers.add_routes(app, namespace)
     operation_handlers.add_routes(app, namespace)
+    connection_handlers.add_routes(app, namespace)
     return app
 
 

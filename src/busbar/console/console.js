@@ -16,7 +16,7 @@ async function renew() {
   }
   if (fresh === null || fresh.innerHTML === live.innerHTML) return;
   const focused = live.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-  for (const open of live.querySelectorAll("details[open][id]")) fresh.querySelector(`#${open.id}`)?.setAttribute("open", "");
+  for (const open of live.querySelectorAll("details[open][id]")) fresh.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
   live.replaceChildren(...fresh.childNodes);
   if (focused !== null) [...live.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlencode
 
 from busbar.console.form_parts import check_box, choice, confirmation_page, form, group, hidden, line
 from busbar.console.forms import NAME, Field, Form, FormValues, shown_values
@@ -75,7 +76,12 @@ def entity_page(
             properties("Now", {**entity.runtime, **_store(fragments)}),
             class_="columns",
         ),
-        tag("p", tag("a", f"Delete this {address.kind} …", href=path_of(address, "delete"), class_="danger")),
+        tag(
+            "p",
+            tag("a", "Its connections", href=f"/connections?{urlencode({'entity': address.path})}"),
+            " · ",
+            tag("a", f"Delete this {address.kind} …", href=path_of(address, "delete"), class_="danger"),
+        ),
         place=place,
         live=True,
         trail=trail_to(address),

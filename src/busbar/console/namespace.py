@@ -192,6 +192,58 @@ class AccessRule:
     connection_string: str = field(default="", repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class LinkSummary:
+    """A link of a client: what the client does on it, and with which entity."""
+
+    role: str
+    entity: str
+    messages: int
+    rate: float
+    unsettled: int
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSummary:
+    """A connection of a client, with the sums of its links."""
+
+    id: str
+    address: str
+    client: str
+    keys: Sequence[str]
+    """The names of the rules whose keys it has used."""
+    since: str
+    rate: float
+    unsettled: int
+    credit: int
+    link_count: int
+    links: Sequence[LinkSummary]
+    broker: str = ""
+    tls: bool = False
+    websocket: bool = False
+    slow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionsPage:
+    connections: Sequence[ConnectionSummary]
+    total: int
+    silent: int
+    """Brokers that did not answer."""
+
+
+class Connections(Protocol):
+    """The AMQP connections of clients. Every method raises NamespaceFailure."""
+
+    def list(self, entity: str, sort: str, skip: int, limit: int) -> ConnectionsPage:
+        """Those with links to an entity, or all, in the order of model/connection_views.py."""
+
+    def get(self, id: str) -> ConnectionSummary: ...
+
+    def close(self, id: str) -> None: ...
+
+
 class Rules(Protocol):
     """The rules of subscriptions. Every method raises NamespaceFailure."""
 
@@ -245,6 +297,9 @@ class Namespace(Protocol):
 
     @property
     def access_rules(self) -> AccessRules: ...
+
+    @property
+    def connections(self) -> Connections: ...
 
     def list(
         self, kind: EntityType, skip: int, limit: int, *, topic: str = "", search: str = ""
