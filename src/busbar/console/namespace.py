@@ -237,7 +237,7 @@ class Connections(Protocol):
     """The AMQP connections of clients. Every method raises NamespaceFailure."""
 
     def list(self, entity: str, sort: str, skip: int, limit: int) -> ConnectionsPage:
-        """Those with links to an entity, or all, in the order of model/connection_views.py."""
+        """Connections with links to an entity, or all, in the order of model/connection_views.py."""
 
     def get(self, id: str) -> ConnectionSummary: ...
 
