@@ -79,6 +79,7 @@ from busbar.model.commands import (
     GetSessionState,
     Inspect,
     InspectDuplicates,
+    InspectSession,
     Leave,
     ListSessions,
     Peek,
@@ -324,6 +325,8 @@ class Fragment:
             session_accepting.read_state(state, sessions, command, now)
         elif isinstance(command, SetSessionState):
             session_accepting.write_state(state, sessions, command, now)
+        elif isinstance(command, InspectSession):
+            session_accepting.inspect(state, sessions, command, now)
         elif isinstance(command, (ResumeSession, ReleaseHolds, KeepHolds)):
             session_holds.apply(state, sessions, command)
         else:

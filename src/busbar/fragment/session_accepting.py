@@ -10,7 +10,7 @@ Rules
   The fragment holds it itself and removes its messages first (session_serving.py). If a consumer accepts it by name
   meanwhile, the rest is removed while that consumer holds it.
 - Renewing sets the end of the session lock, and with it of all locks under it, to now + the lock duration.
-- Only the holder reads and writes the state. The state counts in the entity's size together with the session's id, because a
+- Only the holder writes the state. The holder reads it, and so does an inspection, which changes nothing. The state counts in the entity's size together with the session's id, because a
   receiver can create any number of sessions. A state that would take the entity over its quota is refused.
 """
 
@@ -34,11 +34,19 @@ from busbar.model.commands import (
     CancelAwait,
     Command,
     GetSessionState,
+    InspectSession,
     ListSessions,
     RenewSession,
     SetSessionState,
 )
-from busbar.model.effects import Done, Renewed, SessionAccepted, SessionOffered, SessionState
+from busbar.model.effects import (
+    Done,
+    Renewed,
+    SessionAccepted,
+    SessionInspected,
+    SessionOffered,
+    SessionState,
+)
 from busbar.model.effects import SessionList as SessionIds
 from busbar.model.errors import (
     InvalidOperation,
@@ -278,7 +286,7 @@ def _supplied(state: State, session: MessageSession) -> bytes | None:
     return None
 
 
-# ---- enumeration ----
+# ---- enumeration and inspection ----
 
 
 def list_reads(state: State, command: ListSessions) -> list[Read]:
@@ -293,3 +301,23 @@ def list_sessions(state: State, command: ListSessions) -> None:
         if isinstance(read, ReadSessionIds):
             ids = read.ids
     state.effects.append(SessionIds(command.origin, command.request, ids))
+
+
+def inspect_reads(command: InspectSession) -> list[Read]:
+    return [ReadSession(command.session, command.with_state)]
+
+
+def inspect(state: State, sessions: MessageSessions, command: InspectSession, now: i64) -> None:
+    size: i64 = -1
+    stored: bytes | None = None
+    for read in state.supplied:
+        if isinstance(read, ReadSession) and read.session == command.session:
+            size = read.size
+            stored = read.state
+    until: i64 = 0
+    locked: i64 = 0
+    session = sessions.held.get(command.session)
+    if session is not None and session.consumer is not None and session.until > now:
+        until = session.until
+        locked = len(session.numbers)
+    state.effects.append(SessionInspected(command.origin, command.request, until, locked, size, stored))
