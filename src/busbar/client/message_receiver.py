@@ -261,8 +261,8 @@ class MessageReceiver:
         """Read messages without locking them, from a sequence number on, or behind the last one that was peeked.
 
         There may be fewer than requested; an empty list means that there are no more. With `session_id` these are messages
-        of that session, which nobody has to hold. `state` is deferred or scheduled, and shows only those. Without `body`
-        the messages have an empty one.
+        of that session; its lock is not needed. `state` is deferred or scheduled, and shows only those. Without `body` the
+        messages have an empty one.
         """
         first = self._last_peeked + 1 if sequence_number is None else sequence_number
         messages = await self._management.peek(

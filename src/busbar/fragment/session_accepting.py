@@ -10,8 +10,9 @@ Rules
   The fragment holds it itself and removes its messages first (session_serving.py). If a consumer accepts it by name
   meanwhile, the rest is removed while that consumer holds it.
 - Renewing sets the end of the session lock, and with it of all locks under it, to now + the lock duration.
-- Only the holder writes the state. The holder reads it, and so does an inspection, which changes nothing. The state counts in the entity's size together with the session's id, because a
-  receiver can create any number of sessions. A state that would take the entity over its quota is refused.
+- Only the holder writes the state. The holder reads it, and so does an inspection, which changes nothing.
+- The state counts in the entity's size together with the session's id, because a receiver can create any number of sessions.
+  A state that would take the entity over its quota is refused.
 """
 
 from __future__ import annotations
@@ -229,6 +230,15 @@ def state_reads(sessions: MessageSessions, origin: i64, consumer: i64, with_stat
     if session is None or (session.state_size >= 0 and not with_state):
         return []
     return [ReadSession(session.id, with_state)]
+
+
+def apply_to_state(state: State, sessions: MessageSessions, command: Command, now: i64) -> None:
+    if isinstance(command, GetSessionState):
+        read_state(state, sessions, command, now)
+    elif isinstance(command, SetSessionState):
+        write_state(state, sessions, command, now)
+    elif isinstance(command, InspectSession):
+        inspect(state, sessions, command, now)
 
 
 def read_state(state: State, sessions: MessageSessions, command: GetSessionState, now: i64) -> None:
