@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from busbar.cli.console_client import listed, management, messages
+from busbar.cli.console_client import listed, management, messages, moment
 from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.metrics_text import MetricSample, read_metrics
 from busbar.cli.output import size_text
@@ -102,7 +101,7 @@ def _process(view: Mapping[str, Any]) -> ProcessSummary:
         view["address"] or view["machine"],
         view["process"],
         view["version"],
-        _time(view["since"]),
+        moment(view["since"]),
         view["connections"],
         view["catalogueVersion"],
         len(view["channels"]),
@@ -118,7 +117,7 @@ def _tap(view: TapView) -> TapSummary:
         view.name,
         view.owner,
         ", ".join(["messages", *kinds]),
-        _time(view.created),
+        moment(view.created),
         sum(max(0, fragment.end - fragment.position) for fragment in there),
         sum(fragment.kept for fragment in there),
         size_text(sum(fragment.kept_bytes for fragment in there)),
@@ -129,7 +128,3 @@ def _tap(view: TapView) -> TapSummary:
 
 def _milliseconds(microseconds: int) -> str:
     return f"{microseconds / 1000:.1f} ms" if microseconds else ""
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%m-%d %H:%M:%SZ")

@@ -27,18 +27,20 @@ class AccessHandlers:
     def listing(self, kind: EntityType) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             address = address_of(kind, request)
+            entity = await asyncio.to_thread(self._namespace.entity, address)
             rules = await asyncio.to_thread(self._rules.list, address)
-            return html(access_page(address, rules, csrf=request[CSRF], place=self._namespace.place))
+            return html(access_page(entity, rules, csrf=request[CSRF], place=self._namespace.place))
 
         return handle
 
     def keys(self, kind: EntityType) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             address, sent = address_of(kind, request), await read_form(request)
+            entity = await asyncio.to_thread(self._namespace.entity, address)
             shown = await asyncio.to_thread(self._rules.keys, address, sent.get("rule", ""))
             rules = await asyncio.to_thread(self._rules.list, address)
             return html(
-                access_page(address, rules, shown=shown, csrf=request[CSRF], place=self._namespace.place)
+                access_page(entity, rules, shown=shown, csrf=request[CSRF], place=self._namespace.place)
             )
 
         return handle

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from busbar.console.access import CSRF_FIELD
 from busbar.console.form_parts import hidden
 from busbar.console.html import Markup, tag
-from busbar.console.layout import badge, nothing, page, path_of, section, table, tabs, trail_to
-from busbar.console.namespace import AccessRule, Address
+from busbar.console.layout import badge, kind_line, nothing, page, path_of, section, table, tabs, trail_to
+from busbar.console.namespace import AccessRule, Address, Entity
 
 
 def access_page(
-    address: Address, rules: Sequence[AccessRule], *, shown: AccessRule | None = None, csrf: str, place: str
+    entity: Entity, rules: Sequence[AccessRule], *, shown: AccessRule | None = None, csrf: str, place: str
 ) -> str:
     """The rules; `shown` is the one whose keys were asked for."""
+    address = entity.address
     rows = [
         (
             rule.name,
@@ -25,8 +26,8 @@ def access_page(
     ]
     return page(
         address.name,
-        tag("p", tag("span", address.kind, class_="badge kind")),
-        tabs(address, "access"),
+        kind_line(entity),
+        tabs(entity, "access"),
         _keys(address, shown) if shown is not None else None,
         section(
             "Authorization rules",

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from busbar.console.messages import Messages, SessionCalls
 
 
 class EntityType(StrEnum):
@@ -300,6 +303,12 @@ class Namespace(Protocol):
 
     @property
     def connections(self) -> Connections: ...
+
+    @property
+    def messages(self) -> Messages: ...
+
+    @property
+    def sessions(self) -> SessionCalls: ...
 
     def list(
         self, kind: EntityType, skip: int, limit: int, *, topic: str = "", search: str = ""
