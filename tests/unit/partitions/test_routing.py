@@ -138,7 +138,7 @@ def test_a_sender_whose_fragment_refused_goes_over_all_of_them_once() -> None:
     router = Router(view, 0, is_near=lambda store: store == "store-1")
     refused = router.next_index()
     router.end_turn(refused)
-    others = []
+    others: list[int] = []
     while (index := router.next_index()) % 4 != 1 or len(others) < 8:
         others.append(index)
     assert {view.stores[index] for index in others} >= {"store-2", "store-3"}
