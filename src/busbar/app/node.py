@@ -208,12 +208,14 @@ class ClusterNode:
                     self.is_replaced = True
                     self._stop()
                     return
+                asked = boot_time()
                 look = await self._call(self._table.look)
+                is_free = watch.is_free(look.owner, asked, boot_time())
                 is_away = False
                 self._keep_addresses(look)
                 if self._certificate is not None:
                     self._certificate.renew()
-                await self._follow(look, watch, rules, namespace, brokers)
+                await self._follow(look, is_free, rules, namespace, brokers)
             except (StoreError, OSError) as error:
                 if not is_away:
                     _log.warning("the other nodes cannot be seen: %s", error)
@@ -223,7 +225,7 @@ class ClusterNode:
     async def _follow(
         self,
         look: ClusterLook,
-        watch: LeaseWatch,
+        is_free: bool,
         rules: list[SasRule],
         namespace: NamespaceConfig,
         brokers: NodeBrokers,
@@ -231,7 +233,6 @@ class ClusterNode:
         """Become the controller if there is none, and send the brokers its address."""
         if self._controller is not None and self._controller.is_over:
             await self._step_down()
-        is_free = watch.is_free(look.owner, boot_time())
         if self._controller is None and is_free and look.stores:
             controller = NodeController(
                 self._config.name, self._config.catalogue, self._directory.path, namespace

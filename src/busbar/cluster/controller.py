@@ -280,7 +280,7 @@ class ClusterController:
         left = self._orphans()
         for host, silence in zip(orphans, silences, strict=True):
             takers = self._takers()
-            if silence < self._silent_owner or host not in left or not takers:
+            if silence.seconds < self._silent_owner or host not in left or not takers:
                 continue
             before = self._brokers.get(self._claims.owners.get(host.name, ""))
             if before is not None:

@@ -26,7 +26,7 @@ from busbar.cluster.protocol import StoreFrame, StoreStatus
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.errors import ServerBusy
 from busbar.model.limits import Limits
-from busbar.store.location import StoreLocation
+from busbar.store.location import OwnerSilence, StoreLocation
 from harness.waiting import until
 
 
@@ -93,10 +93,13 @@ class Namespace:
         self.hosts: dict[str, RemoteStoreHost] = {}
         loop = asyncio.get_running_loop()
         for store in stores:
-            silence = partial(self.silence.__getitem__, store)
+            silence = partial(self._seen, store)
             place = StoreLocation(store, _never, lambda: 0, lambda: None, silence=silence)
             self.hosts[store] = RemoteStoreHost(store, "", loop, lambda: 0, port.dispatch, None, place)
             self.controller.add_store(self.hosts[store], is_new=False)
+
+    def _seen(self, store: str) -> OwnerSilence:
+        return OwnerSilence(self.silence[store])
 
     async def connect(self, name: str, *held: str, ended: tuple[str, ...] = ()) -> Broker:
         """Connect a broker as the node port does."""
