@@ -48,21 +48,28 @@ class Cluster:
     def __init__(self, directory: Path, databases: list[PostgresqlServer]) -> None:
         self.nodes: dict[str, Busbar] = {}
         self._directory = directory
-        self._urls = [databases[number % len(databases)].url(f"store_{number}") for number in range(4)]
+        self.urls = [databases[number % len(databases)].url(f"store_{number}") for number in range(4)]
         self.catalogue = databases[0].url("catalogue")
         self.front = LoadBalancer()
         self.lease = LEASE
+        self.limits = dict(LIMITS)
         self.more: dict[str, tuple[str, ...]] = {}
         """More arguments for some of them."""
+        self.environments: dict[str, dict[str, str]] = {}
 
     def start(self, *names: str) -> None:
-        config = config_text(SHORT, {**LIMITS, "store_lease": int(self.lease * 1000)})
+        config = config_text(SHORT, {**self.limits, "store_lease": int(self.lease * 1000)})
         for name in names:
             arguments: tuple[str, ...] = ("--node", name, "--catalogue", self.catalogue)
             if not self.nodes:  # the others find the stores beside the catalogue
-                arguments += ("--stores", *self._urls)
+                arguments += ("--stores", *self.urls)
             arguments += self.more.get(name, ())
-            self.nodes[name] = Busbar(self._directory / name, config, arguments=arguments)
+            self.nodes[name] = Busbar(
+                self._directory / name,
+                config,
+                arguments=arguments,
+                environment=self.environments.get(name),
+            )
         with ThreadPoolExecutor(len(names)) as pool:
             [*pool.map(lambda name: self.nodes[name].start(), names)]
         for name in names:

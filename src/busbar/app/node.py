@@ -29,7 +29,7 @@ from busbar.app.node_config import NodeConfig
 from busbar.app.node_controller import NodeController
 from busbar.app.store_places import StoreAddress, write_addresses
 from busbar.cluster.channel import Channel
-from busbar.cluster.hello import PROTOCOL_VERSIONS, TO_CONTROLLER, Hello, Welcome
+from busbar.cluster.hello import TO_CONTROLLER, Hello
 from busbar.cluster.node_brokers import NodeBrokers, gateway_name
 from busbar.cluster.node_port import NodePort
 from busbar.cluster.node_processes import BrokerStart
@@ -128,7 +128,7 @@ class ClusterNode:
         self._stop = stop
         files = self._tls_files()
         node_tls = NodeTls(files)
-        self._port = NodePort(node_tls, self._namespace, config.name, self._answer)
+        self._port = NodePort(node_tls, self._namespace, config.name, self._answer, config.versions)
         port = await self._port.listen(config.host, config.port)
         self._local_address = f"{local_address(config.host)}:{port}"
         address = f"{self._known_at}:{port}"
@@ -138,7 +138,7 @@ class ClusterNode:
             address,
             self._directory.place,
             __version__,
-            max(PROTOCOL_VERSIONS),
+            max(config.versions),
             config.brokers,
         )
         ended = await self._call(lambda: self._table.join(member, limits.store_lease / 1000))
@@ -180,6 +180,7 @@ class ClusterNode:
             str(files.certificate),
             str(files.key),
             str(files.authority),
+            config.versions,
         )
 
     async def _register(self, gateways: list[str]) -> None:
@@ -188,9 +189,9 @@ class ClusterNode:
         assert member is not None
         await self._call(lambda: self._table.beat(member, gateways))
 
-    def _answer(self, hello: Hello) -> tuple[Welcome, Channel | None]:
+    def _answer(self, hello: Hello) -> Channel | str:
         if hello.purpose != TO_CONTROLLER or self._controller is None:
-            return Welcome(0, "this node is not the controller"), None
+            return "this node is not the controller"
         return self._controller.attach(hello)
 
     # ---- the look at the others ----
