@@ -61,9 +61,10 @@ class MessageSender:
     ) -> None:
         """Send a message, or several. Raises SendFailed, or for a single message the broker's refusal of it."""
         if isinstance(messages, (OutgoingMessage, bytes)):
-            payload = messages if isinstance(messages, bytes) else encode(messages)
             if transaction is None and self._factory.batch_flush_interval > 0:
-                await self._batch().add(payload, len(payload) + BATCH_OVERHEAD)
+                payload = messages if isinstance(messages, bytes) else encode(messages)
+                batching = self._batching or self._batch()
+                await batching.add(payload, len(payload) + BATCH_OVERHEAD)
                 return
         await self.send_at_once(messages, transaction=transaction)
 
