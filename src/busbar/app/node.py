@@ -29,7 +29,7 @@ from busbar.app.node_config import NodeConfig
 from busbar.app.node_controller import NodeController
 from busbar.app.store_places import StoreAddress, write_addresses
 from busbar.cluster.channel import Channel
-from busbar.cluster.hello import PROTOCOL_VERSIONS, TO_CONTROLLER, Hello, Welcome
+from busbar.cluster.hello import TO_CONTROLLER, Hello
 from busbar.cluster.node_brokers import NodeBrokers, gateway_name
 from busbar.cluster.node_port import NodePort
 from busbar.cluster.node_processes import BrokerStart
@@ -128,7 +128,7 @@ class ClusterNode:
         self._stop = stop
         files = self._tls_files()
         node_tls = NodeTls(files)
-        self._port = NodePort(node_tls, self._namespace, config.name, self._answer)
+        self._port = NodePort(node_tls, self._namespace, config.name, self._answer, config.versions)
         port = await self._port.listen(config.host, config.port)
         self._local_address = f"{local_address(config.host)}:{port}"
         address = f"{self._known_at}:{port}"
@@ -138,7 +138,7 @@ class ClusterNode:
             address,
             self._directory.place,
             __version__,
-            max(PROTOCOL_VERSIONS),
+            max(config.versions),
             config.brokers,
         )
         ended = await self._call(lambda: self._table.join(member, limits.store_lease / 1000))
@@ -180,6 +180,7 @@ class ClusterNode:
             str(files.certificate),
             str(files.key),
             str(files.authority),
+            config.versions,
         )
 
     async def _register(self, gateways: list[str]) -> None:
@@ -188,9 +189,9 @@ class ClusterNode:
         assert member is not None
         await self._call(lambda: self._table.beat(member, gateways))
 
-    def _answer(self, hello: Hello) -> tuple[Welcome, Channel | None]:
+    def _answer(self, hello: Hello) -> Channel | str:
         if hello.purpose != TO_CONTROLLER or self._controller is None:
-            return Welcome(0, "this node is not the controller"), None
+            return "this node is not the controller"
         return self._controller.attach(hello)
 
     # ---- the look at the others ----
@@ -208,12 +209,14 @@ class ClusterNode:
                     self.is_replaced = True
                     self._stop()
                     return
+                asked = boot_time()
                 look = await self._call(self._table.look)
+                is_free = watch.is_free(look.owner, asked, boot_time())
                 is_away = False
                 self._keep_addresses(look)
                 if self._certificate is not None:
                     self._certificate.renew()
-                await self._follow(look, watch, rules, namespace, brokers)
+                await self._follow(look, is_free, rules, namespace, brokers)
             except (StoreError, OSError) as error:
                 if not is_away:
                     _log.warning("the other nodes cannot be seen: %s", error)
@@ -223,7 +226,7 @@ class ClusterNode:
     async def _follow(
         self,
         look: ClusterLook,
-        watch: LeaseWatch,
+        is_free: bool,
         rules: list[SasRule],
         namespace: NamespaceConfig,
         brokers: NodeBrokers,
@@ -231,7 +234,6 @@ class ClusterNode:
         """Become the controller if there is none, and send the brokers its address."""
         if self._controller is not None and self._controller.is_over:
             await self._step_down()
-        is_free = watch.is_free(look.owner, boot_time())
         if self._controller is None and is_free and look.stores:
             controller = NodeController(
                 self._config.name, self._config.catalogue, self._directory.path, namespace

@@ -20,7 +20,7 @@ from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel
 from busbar.cluster.connection_counter import ConnectionCounter
 from busbar.cluster.controller import ClusterController
-from busbar.cluster.hello import Hello, Welcome
+from busbar.cluster.hello import Hello
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.errors import BusbarError
@@ -133,9 +133,9 @@ class NodeController:
             _log.exception("this node cannot be the controller")
             self.is_over = True
 
-    def attach(self, hello: Hello) -> tuple[Welcome, Channel | None]:
+    def attach(self, hello: Hello) -> Channel | str:
         if self._cluster is None or self.is_over:
-            return Welcome(0, "this node is not the controller any more"), None
+            return "this node is not the controller any more"
         return self._cluster.attach(hello)
 
     async def stop(self) -> None:

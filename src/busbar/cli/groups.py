@@ -37,6 +37,7 @@ def groups_for(arguments: list[str]) -> list[typer.Typer]:
 
 def _built(name: str) -> typer.Typer:
     if name == "rule":
+        import busbar.cli.rule_test  # noqa: F401  # adds its command to the others
         from busbar.cli.rule import rule_commands
 
         return rule_commands

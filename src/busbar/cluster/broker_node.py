@@ -28,6 +28,7 @@ from busbar.model.api import EntityView, TransferReport
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.node_views import NodeView
+from busbar.store.location import OwnerSilence
 
 PEER = "peer"
 """The label of a socket that leads to the stores of another broker process, whose name follows."""
@@ -88,6 +89,8 @@ class BrokerNode:
         self.peer_addresses: dict[str, str] = {}
         """By broker of another node, where its stores can be reached."""
         self._served = PeerServers(self._port)
+        self.look_at: Callable[[str], OwnerSilence] = lambda store: OwnerSilence(-1.0)
+        """Looks at the owner of a store, in its own place."""
 
     @property
     def catalogue_version(self) -> int:
@@ -177,6 +180,9 @@ class BrokerNode:
             stores=[host.name for host in hosts],
             figures=[host.figures() for host in hosts],
         )
+
+    async def look_at_store(self, store: str) -> OwnerSilence:
+        return await asyncio.to_thread(self.look_at, store)
 
     async def close_gateway(self) -> None:
         await self._moves.stop()

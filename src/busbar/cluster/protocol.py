@@ -13,7 +13,7 @@ import msgspec
 from busbar.broker.host_api import StoreHost
 from busbar.broker.inspection import FragmentCounts
 from busbar.catalogue.change import EntityChange, StoreChange
-from busbar.cluster.calls import RemoteInterface
+from busbar.cluster.calls import RemoteInterface, since
 from busbar.cluster.codec_table import Int
 from busbar.cluster.failures import Failure
 from busbar.cluster.node_settings import NodeSettings
@@ -21,6 +21,7 @@ from busbar.cluster.shared_quota import QuotaCounter
 from busbar.model.api import CatalogueApi, EntityView, StoreApi, TransferReport
 from busbar.model.commands import Command
 from busbar.model.node_views import NodeView
+from busbar.store.location import OwnerSilence
 
 NODE = ""
 """The target of calls for a process as a whole. Other targets are stores, by their names."""
@@ -41,6 +42,10 @@ class HostedStore(StoreHost, Protocol):
     async def hand_over(self) -> list[Command]:
         """Release the store, so that another broker process can claim it. Returns the commands of the controller that were
         not applied. Raises ServerBusy if the store stays."""
+
+    @since(2)
+    def owner_seen(self, seen: OwnerSilence) -> None:
+        """Note what was seen of the owner of the store, for the claim that follows."""
 
     async def last_uses(self, fragments: Sequence[int]) -> Sequence[int]:
         """When each of these fragments was last used."""
@@ -96,6 +101,10 @@ class NodeApi(Protocol):
 
     async def view(self) -> NodeView:
         """What operators see of this process."""
+
+    @since(2)
+    async def look_at_store(self, store: str) -> OwnerSilence:
+        """What this process sees of the owner of a store that another one should have."""
 
     async def close_gateway(self) -> None: ...
 

@@ -209,6 +209,9 @@ class FragmentApi(Protocol):
     def submit(self, commands: Commands) -> None:
         """Submit commands. Every command with an answer gets it: its effect, or Refused."""
 
+    def is_near(self, store: str) -> bool:
+        """Whether this process has the store open, so that commands for it do not cross to another process."""
+
     async def entity(self, path: str) -> EntityView:
         """The entity (or rule) of that path, in any case. Raises EntityNotFound or another BusbarError."""
 
