@@ -97,6 +97,8 @@ class NodeController:
         port.inspect_remote = members.inspect
         port.report_transfers = cluster.transfers
         port.report_nodes = cluster.nodes
+        port.report_connections = cluster.connections
+        port.close_at_gateway = cluster.close_connection
         port.move_remote = cluster.moves.move
         cluster.unchanged = self._catalogue.unchanged
         stores.carrier = members

@@ -248,6 +248,8 @@ async def _edge(
         gateway = Gateway(broker.port, Authority(rules, broker.catalogue.authorization_rules), limits, secure)
         await gateway.start()
         broker.connections = lambda: gateway.connection_count
+        broker.port.report_connections = gateway.page_of_connections
+        broker.port.close_at_gateway = gateway.close_connection
         return gateway
     count = broker.processes.count
     front = SharedListener(broker.processes)
@@ -411,6 +413,8 @@ def _remote_hosts(
 ) -> Callable[[str], StoreHost]:
     """Makes the host of a store that a broker process has. Operators ask these processes through the broker API."""
     port.report_transfers = processes.transfers
+    port.report_connections = processes.connections
+    port.close_at_gateway = processes.close_connection
     port.move_remote = processes.moves.move
     port.restart_remote = processes.rolling.start
     loop = asyncio.get_running_loop()

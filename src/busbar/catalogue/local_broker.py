@@ -29,6 +29,7 @@ from busbar.model.api import (
     TransferReport,
 )
 from busbar.model.commands import Command, Inspect, Peek
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
 from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation
@@ -69,6 +70,10 @@ class LocalBroker(EffectDispatcher):
         """Asks the mover of this process, or those of all broker processes."""
         self.report_nodes: Callable[[], Awaitable[Sequence[NodeView]]] | None = None
         """Asks all processes of the namespace."""
+        self.report_connections: Callable[[ConnectionQuery], Awaitable[ConnectionReport]] | None = None
+        """Asks the gateways of all processes."""
+        self.close_at_gateway: Callable[[str], Awaitable[bool]] | None = None
+        """Closes a connection at the gateway that has it."""
         self._sinks[BROKER_ORIGIN] = self._inquiry.answered
 
     def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
@@ -254,6 +259,15 @@ class LocalBroker(EffectDispatcher):
 
     async def nodes(self) -> Sequence[NodeView]:
         return await self.report_nodes() if self.report_nodes is not None else ()
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        query.check()
+        if self.report_connections is None:
+            return ConnectionReport([], 0)
+        return await self.report_connections(query)
+
+    async def close_connection(self, id: str) -> bool:
+        return self.close_at_gateway is not None and await self.close_at_gateway(id)
 
     async def unavailable_stores(self) -> Sequence[str]:
         assert self._stores is not None

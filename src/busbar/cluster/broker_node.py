@@ -26,6 +26,7 @@ from busbar.cluster.remote_store import PeerClient
 from busbar.cluster.store_route import StoreRoute
 from busbar.model.api import EntityView, TransferReport
 from busbar.model.commands import Command
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect
 from busbar.model.node_views import NodeView
 from busbar.store.location import OwnerSilence
@@ -50,6 +51,10 @@ class ServingGateway(Protocol):
 
     def evict_oldest(self) -> None:
         """Close the oldest connection, since descriptors have run out."""
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport: ...
+
+    async def close_connection(self, id: str) -> bool: ...
 
     async def stop(self) -> None: ...
 
@@ -183,6 +188,14 @@ class BrokerNode:
 
     async def look_at_store(self, store: str) -> OwnerSilence:
         return await asyncio.to_thread(self.look_at, store)
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        if self._gateway is None:
+            return ConnectionReport([], 0)
+        return await self._gateway.connection_report(query)
+
+    async def close_connection(self, id: str) -> bool:
+        return self._gateway is not None and await self._gateway.close_connection(id)
 
     async def close_gateway(self) -> None:
         await self._moves.stop()

@@ -34,6 +34,7 @@ from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.claims import StoreClaims
 from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
+from busbar.cluster.connection_reports import close_connection_of, connections_of
 from busbar.cluster.hello import Hello
 from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.owner_watch import OwnerWatch
@@ -42,6 +43,7 @@ from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.store_moves import StoreMoves
 from busbar.cluster.supervisor import VIEW_SECONDS
 from busbar.model.api import TransferReport
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.store.contract import StoreError
@@ -421,6 +423,14 @@ class ClusterController:
         found = [report for report in reports if isinstance(report, TransferReport)]
         moved = sum(report.moved for report in found)
         return TransferReport(moved, [view for report in found for view in report.transfers])
+
+    async def connections(self, query: ConnectionQuery) -> ConnectionReport:
+        """The connections of the clients of all brokers."""
+        return await connections_of([broker.there for broker in self._open_brokers()], query)
+
+    async def close_connection(self, id: str) -> bool:
+        """Close a connection at the broker that has it; whether one has it."""
+        return await close_connection_of([broker.there for broker in self._open_brokers()], id)
 
     async def abandon(self) -> None:
         """Stop being the controller. Brokers keep their stores and clients, and connect to the next one."""

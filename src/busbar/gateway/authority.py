@@ -56,10 +56,10 @@ class Grant:
         lowered = path.lower()
         if self.path and lowered != self.path and not lowered.startswith(self.path + "/"):
             return False
-        return not self.owner or _is_part(lowered, self.owner)
+        return not self.owner or is_part_of(lowered, self.owner)
 
 
-def _is_part(path: str, entity: str) -> bool:
+def is_part_of(path: str, entity: str) -> bool:
     """Whether the path (both in lower case) is the entity's or that of something inside it."""
     if not path.startswith(entity):
         return False
@@ -71,7 +71,7 @@ def _owners(path: str) -> Iterator[str]:
     """The paths whose rules count for a path: itself, and those above it that it may be a part of, innermost first."""
     end = len(path)
     while end > 0:
-        if _is_part(path, path[:end]):
+        if is_part_of(path, path[:end]):
             yield path[:end]
         end = path.rfind("/", 0, end)
 

@@ -34,6 +34,11 @@ class Grants:
     def __bool__(self) -> bool:
         return bool(self._held)
 
+    @property
+    def key_names(self) -> list[str]:
+        """The names of the rules behind the grants."""
+        return sorted({grant.rule for grant in self._held})
+
     def may(self, right: str, path: str, now: int) -> bool:
         return any(
             right in grant.rights and grant.covers(path) and self._counts(grant, now) for grant in self._held

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from busbar.model.commands import Command
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect
 from busbar.model.entities import Description, EntityKind, RuleDescription, Tier
 from busbar.model.node_views import NodeView
@@ -308,6 +309,16 @@ class StoreApi(Protocol):
         Raises InvalidOperation."""
 
 
+class ConnectionApi(Protocol):
+    """The AMQP connections of the clients of a namespace, for operators."""
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        """A page of the connections of all gateways. Raises ArgumentError, ArgumentOutOfRange."""
+
+    async def close_connection(self, id: str) -> bool:
+        """Close a connection; its client gets the reason. False: there is none with that id."""
+
+
 class ProcessApi(Protocol):
     """The process that the gateway is in, for the probes of supervisors."""
 
@@ -319,5 +330,5 @@ class ProcessApi(Protocol):
         stores."""
 
 
-class BrokerApi(FragmentApi, CatalogueApi, StoreApi, ProcessApi, Protocol):
+class BrokerApi(FragmentApi, CatalogueApi, StoreApi, ConnectionApi, ProcessApi, Protocol):
     """Everything that a gateway can request."""

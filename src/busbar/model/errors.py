@@ -43,6 +43,13 @@ class TapNotFound(EntityNotFound):
         BusbarError.__init__(self, f"'{path}' has no tap '{tap}'.")
 
 
+class ConnectionNotFound(EntityNotFound):
+    """No client has a connection with that id, now."""
+
+    def __init__(self, id: str) -> None:
+        BusbarError.__init__(self, f"There is no connection '{id}'; it may have ended.")
+
+
 class TapTruncated(BusbarError):
     """A tap reached a limit, and messages that it had not passed were dropped."""
 

@@ -25,6 +25,7 @@ from busbar.model.api import (
     TransferReport,
 )
 from busbar.model.commands import Command, Inspect, Leave
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport, ConnectionView, LinkShown
 from busbar.model.entities import (
     QueueDescription,
     RuleDescription,
@@ -56,6 +57,11 @@ NODE = NodeSettings(
 
 Case = tuple[str, tuple[object, ...], object]
 
+QUERY = ConnectionQuery("orders", "unsettled", 10, 20)
+LINK = LinkShown("l", "orders", "receiver", 2**40, 1.5, 3, 4)
+CONNECTIONS = ConnectionReport(
+    [ConnectionView("5f2c09ab-17", "127.0.0.1:1", 1, "broker-1", key_names=["Root"], links=[LINK])], 12, 1
+)
 CONTROLLER: list[Case] = [
     ("entity", ("orders",), VIEW),
     ("create", ("orders", QueueDescription(), None), VIEW),
@@ -77,6 +83,8 @@ CONTROLLER: list[Case] = [
     ("fragments", ("orders",), list[FragmentView]()),
     ("stores", (), [STORE]),
     ("nodes", (), [NODE_VIEW]),
+    ("connection_report", (QUERY,), CONNECTIONS),
+    ("close_connection", ("5f2c09ab-17",), True),
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
     ("move_store", ("store-0", "broker-1"), STORE),
@@ -140,6 +148,8 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("close_gateway", (), None),
             ("view", (), NODE_VIEW),
             ("transfers", (), TRANSFERS),
+            ("connection_report", (QUERY,), CONNECTIONS),
+            ("close_connection", ("5f2c09ab-17",), False),
         ],
     ),
     (
