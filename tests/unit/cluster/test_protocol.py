@@ -16,6 +16,7 @@ from busbar.cluster import protocol
 from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.codec import WireError
 from busbar.cluster.node_settings import NodeSettings
+from busbar.model.access import AccessAction, AccessChange
 from busbar.model.api import (
     EntityView,
     FragmentView,
@@ -68,6 +69,7 @@ CONTROLLER: list[Case] = [
     ("create", ("t/Subscriptions/s", SubscriptionDescription(), RULE), VIEW),
     ("update", ("orders", QueueDescription(max_delivery_count=3)), VIEW),
     ("delete", ("orders",), None),
+    ("change_access", ("", "Root", AccessChange(AccessAction.RENEW, renewed="primary")), VIEW),
     (
         "change_rules",
         ([("t/Subscriptions/s/Rules/blue", RULE[1]), ("t/Subscriptions/s/Rules/red", None)],),
