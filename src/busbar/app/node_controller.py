@@ -129,7 +129,7 @@ class NodeController:
             catalogue = self._catalogue
             assert catalogue is not None
             await catalogue.load([*places])
-            for note in (*catalogue.notes, *await provision(catalogue, self._namespace)):
+            for note in (*catalogue.notes, *await provision(catalogue, self._namespace, rules)):
                 _log.warning("%s", note)
             await cluster.serve(settings, catalogue.readmit)
 

@@ -16,6 +16,7 @@ from busbar.broker.inspection import FragmentCounts, FragmentInquiry
 from busbar.broker.refusals import NO_STORE, NOT_LOADED
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.store_set import StoreSet
+from busbar.model.access import AccessChange
 from busbar.model.api import (
     EntityChangeSink,
     EntityListing,
@@ -119,6 +120,9 @@ class LocalBroker(EffectDispatcher):
 
     async def delete(self, path: str) -> None:
         await self._catalogue.delete(path)
+
+    async def change_access(self, path: str, name: str, change: AccessChange) -> EntityView:
+        return await self._catalogue.change_access(path, name, change)
 
     async def change_rules(self, changes: Sequence[RuleChange]) -> None:
         await self._catalogue.change_rules(changes)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from busbar.model.access import AccessChange
 from busbar.model.commands import Command
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect
@@ -238,6 +239,10 @@ class CatalogueApi(Protocol):
     async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
         """Entities in the order of names. `parent` is the topic of subscriptions, the subscription of rules, '' otherwise.
         Raises EntityNotFound if the parent does not exist."""
+
+    async def change_access(self, path: str, name: str, change: AccessChange) -> EntityView:
+        """Change an authorization rule of a queue, a topic or the namespace (''). Raises EntityNotFound,
+        EntityAlreadyExists, ArgumentError, ArgumentOutOfRange, InvalidOperation."""
 
     async def change_rules(self, changes: Sequence[RuleChange]) -> None:
         """Add and remove rules of subscriptions, in their order and in one change: all of it is done, or nothing. Raises

@@ -18,6 +18,7 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.codec import WireError
 from busbar.cluster.hello import PROTOCOL_VERSIONS
 from busbar.cluster.node_settings import NodeSettings
+from busbar.model.access import AccessAction, AccessChange
 from busbar.model.api import (
     EntityView,
     FragmentView,
@@ -71,6 +72,7 @@ CONTROLLER: list[Case] = [
     ("create", ("t/Subscriptions/s", SubscriptionDescription(), RULE), VIEW),
     ("update", ("orders", QueueDescription(max_delivery_count=3)), VIEW),
     ("delete", ("orders",), None),
+    ("change_access", ("", "Root", AccessChange(AccessAction.RENEW, renewed="primary")), VIEW),
     (
         "change_rules",
         ([("t/Subscriptions/s/Rules/blue", RULE[1]), ("t/Subscriptions/s/Rules/red", None)],),
