@@ -97,6 +97,7 @@ class NodeController:
         port.inspect_remote = members.inspect
         port.report_transfers = cluster.transfers
         port.report_nodes = cluster.nodes
+        port.report_figures = cluster.figures
         port.move_remote = cluster.moves.move
         cluster.unchanged = self._catalogue.unchanged
         stores.carrier = members

@@ -279,7 +279,7 @@ EFFECTS: dict[type[Any], tuple[int, Fields]] = {
     ]),
     Inspected: (14, [
         ("origin", Int), ("request", Int), ("counts", list[Int]), ("size", Int), ("last", Int),
-        ("duplicates", Int), ("outbox", dict[Int, Int] | None),
+        ("duplicates", Int), ("outbox", dict[Int, Int] | None), ("locked", Int), ("oldest", Int),
     ]),
     DuplicateReport: (15, [
         ("origin", Int), ("request", Int), ("dropped", Int), ("remembered", Int), ("ids", list[str]),

@@ -34,6 +34,7 @@ from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.claims import StoreClaims
 from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
+from busbar.cluster.gathering import figures_of
 from busbar.cluster.hello import PROTOCOL_VERSIONS, Hello, Welcome
 from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.remote_store import OUT_OF_REACH
@@ -42,6 +43,7 @@ from busbar.cluster.store_moves import StoreMoves
 from busbar.cluster.supervisor import VIEW_SECONDS
 from busbar.model.api import TransferReport
 from busbar.model.errors import BusbarError
+from busbar.model.figures import ProcessFigures
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.store.contract import StoreError
 
@@ -407,6 +409,10 @@ class ClusterController:
         if found and taken:
             found[0] = replace(found[0], figures=[*found[0].figures, *taken])
         return [*found]
+
+    async def figures(self) -> list[ProcessFigures]:
+        """What all broker processes have done. One that does not answer is left out."""
+        return await figures_of([broker.there for broker in self._open_brokers()])
 
     async def transfers(self) -> TransferReport:
         """What all brokers move and hold. One that ends meanwhile is left out."""

@@ -20,6 +20,7 @@ from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.shared_quota import QuotaCounter
 from busbar.model.api import CatalogueApi, EntityView, StoreApi, TransferReport
 from busbar.model.commands import Command
+from busbar.model.figures import ProcessFigures
 from busbar.model.node_views import NodeView
 
 NODE = ""
@@ -96,6 +97,9 @@ class NodeApi(Protocol):
 
     async def view(self) -> NodeView:
         """What operators see of this process."""
+
+    async def figures(self) -> ProcessFigures:
+        """What this process has done since it began."""
 
     async def close_gateway(self) -> None: ...
 

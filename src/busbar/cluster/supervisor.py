@@ -41,12 +41,14 @@ from busbar.cluster.channel import ChannelClosed
 from busbar.cluster.claims import StoreClaims
 from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
 from busbar.cluster.fd_passing import CLIENT, FdSender
+from busbar.cluster.gathering import figures_of
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.rolling_restart import RollingRestart
 from busbar.cluster.store_moves import StoreMoves
 from busbar.model.api import TransferReport
+from busbar.model.figures import ProcessFigures
 from busbar.model.node_views import NodeView
 
 FIRST_PAUSE = 0.1
@@ -414,6 +416,11 @@ class BrokerSupervisor:
         found = [report for report in reports if isinstance(report, TransferReport)]
         moved = sum(report.moved for report in found)
         return TransferReport(moved, [view for report in found for view in report.transfers])
+
+    async def figures(self) -> list[ProcessFigures]:
+        """What all brokers have done. One that does not answer soon is left out."""
+        channels = [broker.channel for broker in self._open if broker.channel is not None]
+        return await figures_of([protocol.NODES.remote(channel) for channel in channels])
 
     async def nodes(self) -> list[NodeView]:
         """What all brokers show of themselves. One that does not answer soon has its name alone."""

@@ -22,6 +22,7 @@ from busbar.gateway.listening.protocol_detection import WireProtocol
 from busbar.gateway.listening.websocket import WebSocketBridge
 from busbar.gateway.services import GatewayServices
 from busbar.model.api import BrokerApi, ConnectionQuota
+from busbar.model.figures import GatewayFigures, view_of
 from busbar.model.limits import Limits
 
 
@@ -79,6 +80,13 @@ class Gateway:
     def connection_count(self) -> int:
         """The number of connections."""
         return self._limiter.connection_count
+
+    def figures(self) -> GatewayFigures:
+        """What it has done, for operators."""
+        service = self._service
+        return GatewayFigures(
+            self._attached.link_count, dict(service.refusals.by_condition), view_of(service.deliveries)
+        )
 
     async def stop(self) -> None:
         """Stop accepting, close the AMQP connections, and let HTTP requests under way finish."""

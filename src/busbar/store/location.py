@@ -45,6 +45,8 @@ class StoreLocation:
     """Whether the owner has shown lately that it works. If it has not, another process may have claimed the store."""
     silence: Callable[[], float] = lambda: inf
     """For how many seconds this process has seen nothing of the owner; infinite if the store has none."""
+    free: Callable[[], int] = lambda: -1
+    """Bytes that are free on the disk; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True)

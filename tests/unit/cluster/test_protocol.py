@@ -33,6 +33,7 @@ from busbar.model.entities import (
     Tier,
 )
 from busbar.model.errors import ServerBusy
+from busbar.model.figures import GatewayFigures, HistogramView, ProcessFigures
 from busbar.model.limits import Limits
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
@@ -44,6 +45,10 @@ VIEW = EntityView("Orders", QueueDescription(lock_duration=7_000), (3,), 1, 2, (
 RULE = ("blue", RuleDescription(SqlFilter("colour = 'blue'")))
 TAP = TapDescription("tap", owner="me")
 TRANSFERS = TransferReport(7, [])
+TIMES = HistogramView([1, 2], 30)
+FIGURES = ProcessFigures(
+    "broker-0", 7, GatewayFigures(3, {"other": 1}, TIMES), {"store-0": TIMES}, {"other": 2}, {7: [1, 2, 3]}
+)
 NODE_VIEW = NodeView(
     "broker-0", since=5, channels=["broker-1"], stores=["store-0"], figures=[StoreFigures("store-0", 3)]
 )
@@ -77,6 +82,7 @@ CONTROLLER: list[Case] = [
     ("fragments", ("orders",), list[FragmentView]()),
     ("stores", (), [STORE]),
     ("nodes", (), [NODE_VIEW]),
+    ("figures", (), [FIGURES]),
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
     ("move_store", ("store-0", "broker-1"), STORE),
@@ -139,6 +145,7 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("stores_moved", ({"store-1": "broker-0"},), None),
             ("close_gateway", (), None),
             ("view", (), NODE_VIEW),
+            ("figures", (), FIGURES),
             ("transfers", (), TRANSFERS),
         ],
     ),
