@@ -110,6 +110,7 @@ class NodeController:
         port.report_nodes = cluster.nodes
         port.report_connections = cluster.connections
         port.close_at_gateway = cluster.close_connection
+        port.report_figures = cluster.figures
         port.move_remote = cluster.moves.move
         cluster.unchanged = self._catalogue.unchanged
         stores.carrier = members

@@ -37,6 +37,7 @@ from busbar.model.entities import (
     Tier,
 )
 from busbar.model.errors import ServerBusy
+from busbar.model.figures import GatewayFigures, HistogramView, ProcessFigures
 from busbar.model.limits import Limits
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
@@ -49,6 +50,10 @@ VIEW = EntityView("Orders", QueueDescription(lock_duration=7_000), (3,), 1, 2, (
 RULE = ("blue", RuleDescription(SqlFilter("colour = 'blue'")))
 TAP = TapDescription("tap", owner="me")
 TRANSFERS = TransferReport(7, [])
+TIMES = HistogramView([1, 2], 30)
+FIGURES = ProcessFigures(
+    "broker-0", 7, GatewayFigures(3, {"other": 1}, TIMES), {"store-0": TIMES}, {"other": 2}, {7: [1, 2, 3]}
+)
 NODE_VIEW = NodeView(
     "broker-0", since=5, channels=["broker-1"], stores=["store-0"], figures=[StoreFigures("store-0", 3)]
 )
@@ -90,6 +95,7 @@ CONTROLLER: list[Case] = [
     ("nodes", (), [NODE_VIEW]),
     ("connection_report", (QUERY,), CONNECTIONS),
     ("close_connection", ("5f2c09ab-17",), True),
+    ("figures", (), [FIGURES]),
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
     ("move_store", ("store-0", "broker-1"), STORE),
@@ -154,6 +160,7 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("close_gateway", (), None),
             ("view", (), NODE_VIEW),
             ("look_at_store", ("store-1",), OwnerSilence(2.5, "7 now 3")),
+            ("figures", (), FIGURES),
             ("transfers", (), TRANSFERS),
             ("connection_report", (QUERY,), CONNECTIONS),
             ("close_connection", ("5f2c09ab-17",), False),
