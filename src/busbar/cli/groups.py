@@ -13,7 +13,7 @@ GROUPS = {
     "subscription": "Create, show, list, update and delete subscriptions.",
     "rule": "Create, show, list, update and delete rules.",
     "tap": "Create, show, list, move and delete taps.",
-    "namespace": "Show the namespace, and its keys on demand.",
+    "namespace": "Show the namespace, its authorization rules, and its keys on demand.",
     "sas": "Make shared access signatures.",
     "connections": "List the connections of clients, close one.",
     "stores": "List the messaging stores, take one offline, bring it back.",
@@ -41,6 +41,7 @@ def groups_for(arguments: list[str]) -> list[typer.Typer]:
 
 def _built(name: str) -> typer.Typer:
     if name == "rule":
+        import busbar.cli.rule_test  # noqa: F401  # adds its command to the others
         from busbar.cli.rule import rule_commands
 
         return rule_commands

@@ -1,6 +1,7 @@
 """`busbar rule create|show|list|update|delete`: which messages a subscription takes, and what it changes in them.
 
 A rule has one filter. Without any flag for it, a new rule takes every message; an update keeps the filter it finds.
+`busbar rule test` is in rule_test.py.
 """
 
 from __future__ import annotations
@@ -243,10 +244,11 @@ def filter_of(sql: str | None, pairs: list[str] | None, system: Values) -> SqlEx
         return SqlExpression(_text(sql))
     if not system and not pairs:
         return None
-    return Correlation(system, dict(_pair(text) for text in pairs or ()))
+    return Correlation(system, dict(property_pair(text, "--correlation-filter") for text in pairs or ()))
 
 
-def _pair(text: str) -> tuple[str, Value]:
+def property_pair(text: str, option: str) -> tuple[str, Value]:
+    """A property that an option gives as KEY[:TYPE]=VALUE. Raises CommandFailure."""
     from busbar.cli.rule_xml import VALUE_TYPES, Value
 
     key, equals, value = text.partition("=")
@@ -257,7 +259,7 @@ def _pair(text: str) -> tuple[str, Value]:
     else:
         kind = "string"
     if not equals or not key:
-        raise CommandFailure(f"--correlation-filter '{text}' is not KEY=VALUE.", ExitCode.USAGE)
+        raise CommandFailure(f"{option} '{text}' is not KEY=VALUE.", ExitCode.USAGE)
     return _text(key), Value(kind, _text(value))
 
 
