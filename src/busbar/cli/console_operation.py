@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 HELD = ("active", "deferred", "scheduled")
 """The states of messages that are a backlog."""
+IN, OUT, LOCKED = "busbar_messages_in_total", "busbar_messages_out_total", "busbar_messages_locked"
 
 
 class RunningOperation:
@@ -54,14 +55,23 @@ class RunningOperation:
 
 
 def counts_of(samples: Sequence[MetricSample]) -> dict[str, HeldCounts]:
-    """What each entity holds. Messages that have failed a transfer are dead letters, too."""
-    held: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    """What each entity holds, and has taken and delivered. Messages that have failed a transfer are dead letters, too.
+
+    A broker omits the counters of an entity that has done nothing yet; one that has no counters omits `LOCKED` as well."""
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    done: dict[str, Counter[str]] = defaultdict(Counter)
+    has_counters = False
     for sample in samples:
         if sample.family == "busbar_messages":
             held[sample.labels["entity"]][sample.labels["state"]] += int(sample.value)
+        elif sample.family in (IN, OUT):
+            done[sample.labels["entity"]][sample.family] += int(sample.value)
+        has_counters = has_counters or sample.family == LOCKED
     return {
         path: HeldCounts(
-            sum(states[state] for state in HELD), states["dead_letter"] + states["transfer_dead_letter"]
+            sum(states[state] for state in HELD),
+            states["dead_letter"] + states["transfer_dead_letter"],
+            *((done[path][IN], done[path][OUT]) if has_counters else ()),
         )
         for path, states in held.items()
     }

@@ -13,7 +13,13 @@ SCRIPT = "/console.js"
 REFRESH_SECONDS = 10
 """The refresh interval of a page without scripts; with scripts, its live part is updated in place."""
 
-SECTIONS = (("/", "Entities"), ("/stores", "Stores"), ("/taps", "Taps"), ("/connections", "Connections"))
+SECTIONS = (
+    ("/", "Entities"),
+    ("/stores", "Stores"),
+    ("/taps", "Taps"),
+    ("/connections", "Connections"),
+    ("/access", "Access"),
+)
 """The pages of the whole namespace."""
 
 

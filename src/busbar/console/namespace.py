@@ -190,9 +190,9 @@ class AccessRule:
 
     name: str
     rights: Sequence[str]
-    primary_key: str = field(default="", repr=False)
-    secondary_key: str = field(default="", repr=False)
-    connection_string: str = field(default="", repr=False)
+    updated: str = ""
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Keys and connection strings, by what they are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,12 +277,19 @@ class OperatorView(Protocol):
 
 
 class AccessRules(Protocol):
-    """The authorization rules of an entity. Every method raises NamespaceFailure."""
+    """The authorization rules of an entity, or of the whole namespace (None). Every method raises NamespaceFailure."""
 
-    def list(self, address: Address) -> Sequence[AccessRule]: ...
+    def list(self, owner: Address | None) -> Sequence[AccessRule]: ...
 
-    def keys(self, address: Address, name: str) -> AccessRule:
+    def keys(self, owner: Address | None, name: str) -> AccessRule:
         """The rule with its keys."""
+
+    def create(self, owner: Address | None, name: str, rights: Sequence[str]) -> None: ...
+
+    def renew(self, owner: Address | None, name: str, which: str) -> AccessRule:
+        """Replace the `primary` or the `secondary` key. Returns the rule with its keys."""
+
+    def delete(self, owner: Address | None, name: str) -> None: ...
 
 
 class Namespace(Protocol):
