@@ -13,6 +13,8 @@ GROUPS = {
     "subscription": "Create, show, list, update and delete subscriptions.",
     "rule": "Create, show, list, update and delete rules.",
     "tap": "Create, show, list, move and delete taps.",
+    "dead-letters": "Group, show, resubmit and delete dead letters.",
+    "sessions": "List, show and hold message sessions, and set their states.",
     "namespace": "Show the namespace, and its keys on demand.",
     "sas": "Make shared access signatures.",
     "stores": "List the messaging stores, take one offline, bring it back.",
@@ -21,11 +23,22 @@ GROUPS = {
 }
 
 
+LISTING = {
+    "dead-letters": ("list", "show", "resubmit", "delete"),
+    "sessions": ("list", "show", "hold", "set-state"),
+}
+"""Groups that list an entity if they are followed by its name, and their commands."""
+
+
 def in_full(arguments: list[str]) -> list[str]:
-    """The arguments, with `list` added to `busbar stores` alone."""
-    if arguments[:1] != ["stores"] or "--help" in arguments:
+    """The arguments, with `list` added to `busbar stores` alone, and to a group of LISTING before the name of an entity."""
+    if not arguments or "--help" in arguments:
         return arguments
-    rest = arguments[1:]
+    name, *rest = arguments
+    if name in LISTING and rest and rest[0] not in LISTING[name] and not rest[0].startswith("-"):
+        return [name, "list", *rest]
+    if name != "stores":
+        return arguments
     return arguments if rest and not rest[0].startswith("-") else ["stores", "list", *rest]
 
 
@@ -44,6 +57,14 @@ def _built(name: str) -> typer.Typer:
         from busbar.cli.tap import tap_commands
 
         return tap_commands
+    if name == "dead-letters":
+        from busbar.cli.dead_letters import dead_letter_commands
+
+        return dead_letter_commands
+    if name == "sessions":
+        from busbar.cli.message_sessions import session_commands
+
+        return session_commands
     if name == "namespace":
         from busbar.cli.namespace import namespace_commands
 
