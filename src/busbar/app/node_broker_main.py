@@ -88,6 +88,7 @@ async def _run(start: BrokerStart) -> None:
             start.store_timeout,
             rules,
             inline_messages=start.inline_messages,
+            fragment_figures=node.fragment_figures,
         )
 
     def end() -> None:

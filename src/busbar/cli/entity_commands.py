@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from busbar.cli.auth_rule import add_auth_rule_commands
 from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.entity_kinds import KINDS, QUEUE, RUNTIME, SUBSCRIPTION, TOPIC, EntityCommandKind
 from busbar.cli.failure import CommandFailure, ExitCode
@@ -76,6 +77,8 @@ def entity_commands(kind: EntityCommandKind) -> typer.Typer:
         help=f"Delete a {noun} with all its messages. Asks first; in a script it needs --yes.",
         examples=(f"busbar {noun} delete {at}{example} --yes",),
     )(verbs.delete)
+    if not kind.parent:
+        add_auth_rule_commands(app, noun)
     return app
 
 

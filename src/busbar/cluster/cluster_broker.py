@@ -218,6 +218,7 @@ class ClusterBroker(EffectDispatcher):
             if store is not None:
                 store.drop_fragment(fragment)  # rule 3
         self.routes.remove(view.fragments)
+        self.fragment_figures.forget(view.fragments)
 
     # ---- entities ----
 

@@ -35,6 +35,7 @@ from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.claims import StoreClaims
 from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
 from busbar.cluster.connection_reports import close_connection_of, connections_of
+from busbar.cluster.gathering import figures_of
 from busbar.cluster.hello import Hello
 from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.owner_watch import OwnerWatch
@@ -45,6 +46,7 @@ from busbar.cluster.supervisor import VIEW_SECONDS
 from busbar.model.api import TransferReport
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.errors import BusbarError, ServerBusy
+from busbar.model.figures import ProcessFigures
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.store.contract import StoreError
 from busbar.store.location import OwnerSilence
@@ -415,6 +417,10 @@ class ClusterController:
         if found and taken:
             found[0] = replace(found[0], figures=[*found[0].figures, *taken])
         return [*found]
+
+    async def figures(self) -> list[ProcessFigures]:
+        """What all broker processes have done. One that does not answer is left out."""
+        return await figures_of([broker.there for broker in self._open_brokers()])
 
     async def transfers(self) -> TransferReport:
         """What all brokers move and hold. One that ends meanwhile is left out."""

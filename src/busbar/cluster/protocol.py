@@ -21,6 +21,7 @@ from busbar.cluster.shared_quota import QuotaCounter
 from busbar.model.api import CatalogueApi, ConnectionApi, EntityView, StoreApi, TransferReport
 from busbar.model.commands import Command
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
+from busbar.model.figures import ProcessFigures
 from busbar.model.node_views import NodeView
 from busbar.store.location import OwnerSilence
 
@@ -114,6 +115,10 @@ class NodeApi(Protocol):
     @since(2)
     async def close_connection(self, id: str) -> bool:
         """Close a connection of this process; whether it has it."""
+
+    @since(2)
+    async def figures(self) -> ProcessFigures:
+        """What this process has done since it began."""
 
     async def close_gateway(self) -> None: ...
 

@@ -43,6 +43,13 @@ class TapNotFound(EntityNotFound):
         BusbarError.__init__(self, f"'{path}' has no tap '{tap}'.")
 
 
+class AuthorizationRuleNotFound(EntityNotFound):
+    """The entity exists, but has no such authorization rule."""
+
+    def __init__(self, what: str, rule: str) -> None:
+        BusbarError.__init__(self, f"{what} has no authorization rule '{rule}'.")
+
+
 class ConnectionNotFound(EntityNotFound):
     """No client has a connection with that id, now."""
 
@@ -246,6 +253,10 @@ _BY_CONDITION: dict[str, type[BusbarError]] = {
         BatchOver,
     )
 }
+
+
+CONDITIONS = tuple(sorted({EntityNotFound.condition, *_BY_CONDITION}))
+"""All conditions that a client can get."""
 
 
 def error_of(condition: str, text: str, certain: bool = True) -> BusbarError:

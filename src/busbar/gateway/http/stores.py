@@ -8,6 +8,7 @@ GET   /$busbar/duplicates/{entity}      what its duplicate detection dropped (du
 GET   /$busbar/nodes                    the processes of the namespace
 POST  /$busbar/brokers/restart          begins to restart the broker processes, one after the other
 GET   /$busbar/transfers                what is forwarded now, and what is held
+...   /$busbar/authorization-rules      of the namespace or of an entity (access.py)
 ...   /$busbar/connections              the connections of clients (connections.py)
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from busbar.gateway.http import connections
+from busbar.gateway.http import access, connections
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.duplicates import duplicates_of
 from busbar.gateway.http.requests import check_method
@@ -39,6 +40,9 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
         await authorize(request, MANAGE, rest, services)
         check_method(request, ("GET",), f"'/{path}'")
         return web.json_response(await duplicates_of(request, rest, services))
+    if kind == "authorization-rules":
+        await authorize(request, MANAGE, rest, services)
+        return await access.handle(request, rest, services)
     await authorize(request, MANAGE, "", services)
     if kind == "connections":
         return await connections.handle(request, path, rest, services)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from threading import Lock
 from typing import Final, TypeVar
 
 import asyncpg
@@ -34,6 +35,8 @@ class PostgresqlLocation:
         self._known = LastKnown()
         self._store: PostgresqlStore | None = None
         self._watch = LeaseWatch(inf, self._lease / PAUSES)
+        self._watching = Lock()
+        """Several threads may look at the owner."""
         self._seen: OwnerSilence | None = None
 
     @property
@@ -102,8 +105,9 @@ class PostgresqlLocation:
                 return OwnerSilence(inf)
             asked = boot_time()
             row = Ownership(connection, self._address).row()
-            self._watch.is_free(row, asked, boot_time())
-            return OwnerSilence(self._watch.silence if row.is_alive else inf, self._watch.sign)
+            with self._watching:
+                self._watch.is_free(row, asked, boot_time())
+                return OwnerSilence(self._watch.silence if row.is_alive else inf, self._watch.sign)
 
         return self._ask(look, OwnerSilence(-1.0))
 
