@@ -73,6 +73,9 @@ class EffectDispatcher:
     def hanging_for(self) -> float:
         return min((host.hanging_for for host in self.own_hosts()), default=0.0)
 
+    def is_near(self, store: str) -> bool:
+        return True
+
     def connect(self, sink: EffectSink, failed: Callable[[], None] | None = None) -> int:
         self._last_origin += 1
         self._sinks[self._last_origin] = sink

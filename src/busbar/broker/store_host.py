@@ -206,6 +206,8 @@ class LocalStoreHost:
         """Release the store for another owner. Returns the commands by which clients go on there (hand_over.py). `gateway`
         is the name of this process's gateway. The host takes no commands after that, and is to be closed. Raises ServerBusy
         if the store stays here."""
+        if self.state is StoreState.UNAVAILABLE:
+            return self._give_up()
         if not self._lifecycle.begin_hand_over():
             raise ServerBusy(f"The store '{self.name}' cannot be handed over now. Retry later.")
         self._settled = self._loop.create_future()
@@ -226,6 +228,16 @@ class LocalStoreHost:
         self.shown = None
         commands = take_back(self.commit_loop)
         self._lifecycle.stop(ServerBusy(STORE_FENCED))
+        return commands
+
+    def _give_up(self) -> list[Command]:
+        """Leave an unavailable store to another owner. What is under way on the thread has no effect any more."""
+        commands = self._lifecycle.give_up()
+        if commands is None:
+            raise ServerBusy(f"The store '{self.name}' was taken offline. Bring it online to move it.")
+        self.shown = None
+        self._lifecycle.stop(ServerBusy(STORE_FENCED))
+        self._proceed()
         return commands
 
     def _look_whether_settled(self, settled: asyncio.Future[None]) -> None:

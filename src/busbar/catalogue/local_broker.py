@@ -16,6 +16,7 @@ from busbar.broker.inspection import FragmentCounts, FragmentInquiry
 from busbar.broker.refusals import NO_STORE, NOT_LOADED
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.store_set import StoreSet
+from busbar.model.access import AccessChange
 from busbar.model.api import (
     EntityChangeSink,
     EntityListing,
@@ -29,6 +30,7 @@ from busbar.model.api import (
     TransferReport,
 )
 from busbar.model.commands import Command, Inspect, Peek
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
 from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation
@@ -70,6 +72,10 @@ class LocalBroker(EffectDispatcher):
         """Asks the mover of this process, or those of all broker processes."""
         self.report_nodes: Callable[[], Awaitable[Sequence[NodeView]]] | None = None
         """Asks all processes of the namespace."""
+        self.report_connections: Callable[[ConnectionQuery], Awaitable[ConnectionReport]] | None = None
+        """Asks the gateways of all processes."""
+        self.close_at_gateway: Callable[[str], Awaitable[bool]] | None = None
+        """Closes a connection at the gateway that has it."""
         self.report_figures: Callable[[], Awaitable[Sequence[ProcessFigures]]] | None = None
         """Asks this process, or all broker processes, what they have done."""
         self._sinks[BROKER_ORIGIN] = self._inquiry.answered
@@ -117,6 +123,9 @@ class LocalBroker(EffectDispatcher):
 
     async def delete(self, path: str) -> None:
         await self._catalogue.delete(path)
+
+    async def change_access(self, path: str, name: str, change: AccessChange) -> EntityView:
+        return await self._catalogue.change_access(path, name, change)
 
     async def change_rules(self, changes: Sequence[RuleChange]) -> None:
         await self._catalogue.change_rules(changes)
@@ -260,6 +269,15 @@ class LocalBroker(EffectDispatcher):
 
     async def nodes(self) -> Sequence[NodeView]:
         return await self.report_nodes() if self.report_nodes is not None else ()
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        query.check()
+        if self.report_connections is None:
+            return ConnectionReport([], 0)
+        return await self.report_connections(query)
+
+    async def close_connection(self, id: str) -> bool:
+        return self.close_at_gateway is not None and await self.close_at_gateway(id)
 
     async def figures(self) -> Sequence[ProcessFigures]:
         return await self.report_figures() if self.report_figures is not None else ()

@@ -28,9 +28,11 @@ from busbar.cluster.store_route import StoreRoute
 from busbar.fragment.figures import FiguresOfFragments
 from busbar.model.api import EntityView, TransferReport
 from busbar.model.commands import Command
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect
 from busbar.model.figures import GatewayFigures, ProcessFigures
 from busbar.model.node_views import NodeView
+from busbar.store.location import OwnerSilence
 
 PEER = "peer"
 """The label of a socket that leads to the stores of another broker process, whose name follows."""
@@ -55,6 +57,10 @@ class ServingGateway(Protocol):
 
     def evict_oldest(self) -> None:
         """Close the oldest connection, since descriptors have run out."""
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport: ...
+
+    async def close_connection(self, id: str) -> bool: ...
 
     async def stop(self) -> None: ...
 
@@ -94,6 +100,8 @@ class BrokerNode:
         self.peer_addresses: dict[str, str] = {}
         """By broker of another node, where its stores can be reached."""
         self._served = PeerServers(self._port)
+        self.look_at: Callable[[str], OwnerSilence] = lambda store: OwnerSilence(-1.0)
+        """Looks at the owner of a store, in its own place."""
 
     @property
     def catalogue_version(self) -> int:
@@ -188,6 +196,17 @@ class BrokerNode:
             stores=[host.name for host in hosts],
             figures=[host.figures() for host in hosts],
         )
+
+    async def look_at_store(self, store: str) -> OwnerSilence:
+        return await asyncio.to_thread(self.look_at, store)
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        if self._gateway is None:
+            return ConnectionReport([], 0)
+        return await self._gateway.connection_report(query)
+
+    async def close_connection(self, id: str) -> bool:
+        return self._gateway is not None and await self._gateway.close_connection(id)
 
     async def figures(self) -> ProcessFigures:
         assert self.channel is not None

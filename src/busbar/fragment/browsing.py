@@ -7,12 +7,14 @@ Rules of peek
 - Each lane is read by itself and may be cut short. Nothing beyond the end of such a lane is shown. The caller continues
   behind the last number it has seen, and would never see the rest.
 - With a session, only its messages are shown. No lock is needed for that.
+- If it was asked for, each message has the end of its lock. The lock of a message of a session ends with the session's.
 """
 
 from __future__ import annotations
 
 from mypy_extensions import i64
 
+from busbar.fragment.locks import FOREVER
 from busbar.fragment.reads import Read, ReadPage
 from busbar.fragment.state import State
 from busbar.fragment.sub_queues import peeked_lanes
@@ -57,7 +59,20 @@ def peek(state: State, command: Peek) -> None:
             break
         shown.append(record)
         lanes.append(lane)
-    state.effects.append(Peeked(command.origin, command.request, shown, lanes))
+    locked = [_locked_until(state, record) for record in shown] if command.with_locks else []
+    state.effects.append(Peeked(command.origin, command.request, shown, lanes, locked))
+
+
+def _locked_until(state: State, record: Record) -> int:
+    """The end of the lock of a message; 0 if it is not locked."""
+    lock = state.locks.held.get(record.n)
+    if lock is None:
+        return 0
+    if lock.until != FOREVER:
+        return lock.until if lock.until > state.now else 0
+    sessions, id = state.sessions, record.session_id
+    session = sessions.held.get(id) if sessions is not None and id is not None else None
+    return 0 if session is None else session.until
 
 
 def _number(entry: tuple[int, int, Record]) -> int:

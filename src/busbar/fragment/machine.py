@@ -80,6 +80,7 @@ from busbar.model.commands import (
     GetSessionState,
     Inspect,
     InspectDuplicates,
+    InspectSession,
     Leave,
     ListSessions,
     Peek,
@@ -323,10 +324,8 @@ class Fragment:
             session_accepting.cancel_await(sessions, command)
         elif isinstance(command, RenewSession):
             session_accepting.renew(state, sessions, command, now)
-        elif isinstance(command, GetSessionState):
-            session_accepting.read_state(state, sessions, command, now)
-        elif isinstance(command, SetSessionState):
-            session_accepting.write_state(state, sessions, command, now)
+        elif isinstance(command, (GetSessionState, SetSessionState, InspectSession)):
+            session_accepting.apply_to_state(state, sessions, command, now)
         elif isinstance(command, (ResumeSession, ReleaseHolds, KeepHolds)):
             session_holds.apply(state, sessions, command)
         else:

@@ -102,12 +102,19 @@ class DeferredReceived(Effect):
 
 @final
 class Peeked(Effect):
-    """Messages in ascending order of number, with the lane of each."""
+    """Messages in ascending order of number, with the lane of each.
 
-    def __init__(self, origin: i64, request: i64, records: list[Record], lanes: list[int]) -> None:
+    `locked` has the ends of their locks (0: not locked) in the same order, if the command asked for them. Otherwise it is
+    empty.
+    """
+
+    def __init__(
+        self, origin: i64, request: i64, records: list[Record], lanes: list[int], locked: list[int]
+    ) -> None:
         super().__init__(origin, request)
         self.records = records
         self.lanes = lanes
+        self.locked = locked
 
 
 @final
@@ -152,6 +159,24 @@ class SessionList(Effect):
     def __init__(self, origin: i64, request: i64, ids: list[str]) -> None:
         super().__init__(origin, request)
         self.ids = ids
+
+
+@final
+class SessionInspected(Effect):
+    """Who holds a message session, and its state.
+
+    `until` is the end of the session lock; 0: no consumer holds the session. `locked` is the number of its locked messages.
+    `size` is the number of bytes that the state takes; -1: there is none.
+    """
+
+    def __init__(
+        self, origin: i64, request: i64, until: i64, locked: i64, size: i64, state: bytes | None
+    ) -> None:
+        super().__init__(origin, request)
+        self.until = until
+        self.locked = locked
+        self.size = size
+        self.state = state
 
 
 @final

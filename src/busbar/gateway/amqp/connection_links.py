@@ -112,6 +112,10 @@ class ConnectionLinks:
     def __bool__(self) -> bool:
         return bool(self._attached) or bool(self._pending)
 
+    def attached(self) -> list[tuple[Link, AttachedLink]]:
+        """The links that are attached, and what they became."""
+        return [*self._attached.items()]
+
     def release_undelivered(self) -> None:
         """Have the fragments unlock what the client has not got, since the connection is lost."""
         for attached in self._attached.values():

@@ -66,7 +66,7 @@ class IncomingLink:
         self._peer = peer
         self._link = link
         self._counts_duplicates = counts_duplicates
-        self._router = new_router(entity, writer is not None)
+        self._router = new_router(peer.service.broker, entity, writer is not None)
         self._sender = TransactionalSender(entity, self._router, [resource])
         self._writer = writer
         self._fresh_id = peer.fresh_id if writer is None else _no_id
