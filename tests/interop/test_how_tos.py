@@ -14,6 +14,7 @@ from tests.interop.page_reader import HAS_CURL, PageReader
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("quick-start.md", *(f"how-to/{page.name}" for page in sorted((DOCS / "how-to").glob("*.md"))))
+SESSIONS = ("how-to/sessions.md", "how-to/request-reply.md")
 AT_ONCE = 6
 SAMPLE_NAMESPACE = ROOT / "src" / "busbar" / "app" / "sample" / "Config.json"
 
@@ -32,7 +33,9 @@ def problems(server: Busbar, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return dict(zip(PAGES, found, strict=True))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.req("S18")] * (page in SESSIONS)) for page in PAGES]
+)
 def test_what_a_page_shows_happens(page: str, problems: dict[str, list[str]]) -> None:
     assert problems[page] == []
     uses_curl = any("curl " in block.text for block in blocks_of(DOCS / page, ("sh", "python", "js")))
