@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
+from functools import partial
 
 from busbar.app.config import NamespaceConfig
+from busbar.app.log_output import change_log_level
 from busbar.app.provisioning import provision
 from busbar.app.store_places import StoreAddress
 from busbar.broker.host_api import StoreHost
@@ -111,6 +113,7 @@ class NodeController:
         port.report_connections = cluster.connections
         port.close_at_gateway = cluster.close_connection
         port.report_figures = cluster.figures
+        port.change_log_level = partial(change_log_level, tell=cluster.set_log_level)
         port.move_remote = cluster.moves.move
         cluster.unchanged = self._catalogue.unchanged
         stores.carrier = members

@@ -161,6 +161,15 @@ Brokers = Annotated[
         min=1, max=64, metavar="N", help="Broker processes that share stores and clients; 1: all in this one."
     ),
 ]
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        "--log-format",
+        metavar="text|json",
+        help="How the log is written, to standard error.",
+        show_default="that of BUSBAR_LOG_FORMAT, else text",
+    ),
+]
 Dev = Annotated[bool, typer.Option("--dev", help="Use the emulator's well-known key (this machine only).")]
 
 
@@ -188,11 +197,13 @@ def serve(
     node_key: NodeKey = None,
     node_ca: NodeCa = None,
     node_level: NodeLevel = 0,
+    log_format: LogFormat = "",
     dev: Dev = False,
 ) -> None:
     """Serve a namespace until Ctrl-C. The line that starts with "ready " has the connection string."""
     from busbar.cli.serve import ServeConfig, node_config, parse_stores, run
 
+    names, files = [*(stores or ()), *(more_stores or ())], (node_cert, node_key, node_ca)
     sys.exit(
         run(
             lambda: ServeConfig(
@@ -208,21 +219,14 @@ def serve(
                 tls_names=tuple(tls_name or ()),
                 tls_cert=tls_cert,
                 tls_key=tls_key,
-                stores=parse_stores([*(stores or ()), *(more_stores or ())]),
+                stores=parse_stores(names),
                 brokers=brokers,
                 catalogue=catalogue,
                 node=node_config(
-                    node,
-                    catalogue,
-                    host,
-                    node_port,
-                    brokers,
-                    [*(stores or ()), *(more_stores or ())],
-                    node_address,
-                    (node_cert, node_key, node_ca),
-                    node_level,
+                    node, catalogue, host, node_port, brokers, names, node_address, files, node_level
                 ),
-            )
+            ),
+            log_format,
         )
     )
 

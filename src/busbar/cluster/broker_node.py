@@ -87,6 +87,8 @@ class BrokerNode:
         self._gateway: ServingGateway | None = None
         self.on_open: Callable[[], None] = lambda: None
         """Called when the gateway is open."""
+        self.on_log_level: Callable[[str], None] = lambda level: None
+        """Changes the level of the log of this process."""
         self._gateway_name = ""
         self._fd_socket = FdReceiver(
             end,
@@ -207,6 +209,9 @@ class BrokerNode:
 
     async def close_connection(self, id: str) -> bool:
         return self._gateway is not None and await self._gateway.close_connection(id)
+
+    def set_log_level(self, level: str) -> None:
+        self.on_log_level(level)
 
     async def figures(self) -> ProcessFigures:
         assert self.channel is not None

@@ -418,6 +418,11 @@ class ClusterController:
             found[0] = replace(found[0], figures=[*found[0].figures, *taken])
         return [*found]
 
+    def set_log_level(self, level: str) -> None:
+        """Change the level of the log of all brokers."""
+        for broker in [one.there for one in self._open_brokers()]:
+            broker.set_log_level(level)
+
     async def figures(self) -> list[ProcessFigures]:
         """What all broker processes have done. One that does not answer is left out."""
         return await figures_of([broker.there for broker in self._open_brokers()])

@@ -7,6 +7,8 @@ GET   /$busbar/fragments/{entity}       the fragments of an entity
 GET   /$busbar/duplicates/{entity}      what its duplicate detection dropped (duplicates.py)
 GET   /$busbar/nodes                    the processes of the namespace
 POST  /$busbar/brokers/restart          begins to restart the broker processes, one after the other
+GET   /$busbar/log-level                the level of the log
+POST  /$busbar/log-level/{level}        changes it, in all processes; answers with the new one
 GET   /$busbar/transfers                what is forwarded now, and what is held
 ...   /$busbar/authorization-rules      of the namespace or of an entity (access.py)
 ...   /$busbar/connections              the connections of clients (connections.py)
@@ -46,6 +48,9 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
     await authorize(request, MANAGE, "", services)
     if kind == "connections":
         return await connections.handle(request, path, rest, services)
+    if kind == "log-level":
+        check_method(request, ("POST",) if rest else ("GET",), f"'/{path}'")
+        return web.json_response({"level": await services.broker.log_level(rest)})
     if kind == "stores" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
         return web.json_response([view_json(view) for view in await services.broker.stores()])
