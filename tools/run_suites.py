@@ -59,6 +59,8 @@ BY_FILE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 # More than there are processors. A worker begins with a part of the files in order, and takes from the others at the end: so
 # few modules have a server on two workers, and none is idle while another has many tests left.
 WAITING = ("-n", "4", "--dist", "worksteal")
+# Four leave the processors idle for half of the time.
+MOSTLY_WAITING = ("-n", "6", "--dist", "worksteal")
 
 SUITES = (
     Suite("unit", ("tests/unit",), PARALLEL),
@@ -75,17 +77,19 @@ SUITES = (
         PARALLEL,
         {"BUSBAR_INTERPRETED": "1"},
     ),
-    Suite("conformance", ("tests/conformance",), PARALLEL),
-    Suite("simulation", ("tests/simulation",), PARALLEL),
-    # They wait for the SDK's own sleeps more than for the processor; each worker has a server of its own.
-    Suite("interop", ("tests/interop",), WAITING),
-    Suite("console", ("tests/console",), BY_FILE),  # a browser for each worker that needs one
-    Suite("spark", ("tests/spark",), BY_FILE),  # a Spark session for each worker
     # Environments of their own; wheels are built once. The three files that compile begin at once.
     Suite("set-up", ("tests/set_up",), ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")),
+    # No time is measured in these, and set-up waits for files from the network and for one compiler.
+    Suite("conformance", ("tests/conformance",), PARALLEL, beside="set-up"),
+    Suite("simulation", ("tests/simulation",), PARALLEL, beside="set-up"),
+    # They wait for the SDK's own sleeps more than for the processor; each worker has a server of its own.
+    Suite("interop", ("tests/interop",), MOSTLY_WAITING),
+    Suite("console", ("tests/console",), BY_FILE),  # a browser for each worker that needs one
+    Suite("spark", ("tests/spark",), BY_FILE),  # a Spark session for each worker
     # Their servers restart, recover and wait for timeouts more than they use the processor.
     Suite("durability", ("tests/durability",), (*WAITING, "-m", "not alone")),
-    Suite("robustness", ("tests/robustness",), (*BY_FILE, "-m", "not alone")),
+    # A server for each module; half of the time they wait for limits of time, and for servers that start.
+    Suite("robustness", ("tests/robustness",), ("-n", "4", *BY_FILE[2:], "-m", "not alone")),
     # One after the other, with the machine to themselves: they measure, or their deadlines are short.
     Suite("alone", ("tests/durability", "tests/robustness"), ("-m", "alone")),
 )

@@ -15,11 +15,14 @@ from busbar.cli.console import add_console_command
 from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.groups import groups_for, in_full
 from busbar.cli.insight import add_insight_command
-from busbar.cli.messages import add_message_commands
+from busbar.cli.messages import add_receive_command
 from busbar.cli.nodes import add_nodes_command
 from busbar.cli.peek import add_peek_command
+from busbar.cli.purge import add_purge_command
 from busbar.cli.redrive import add_redrive_command
 from busbar.cli.replay import add_replay_command
+from busbar.cli.send import add_send_command
+from busbar.cli.tail import add_tail_command
 from busbar.cli.transfers import add_transfers_command
 
 app = typer.Typer(
@@ -239,8 +242,11 @@ def trust(
     sys.exit(run(data, output))
 
 
-add_message_commands(app)
+add_send_command(app)
+add_receive_command(app)
 add_peek_command(app)
+add_tail_command(app)
+add_purge_command(app)
 add_capture_command(app)
 add_replay_command(app)
 add_redrive_command(app)
