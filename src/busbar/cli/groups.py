@@ -13,7 +13,7 @@ GROUPS = {
     "subscription": "Create, show, list, update and delete subscriptions.",
     "rule": "Create, show, list, update and delete rules.",
     "tap": "Create, show, list, move and delete taps.",
-    "namespace": "Show the namespace, its authorization rules, and its keys on demand.",
+    "namespace": "Show the namespace, its rules and keys.",
     "sas": "Make shared access signatures.",
     "connections": "List the connections of clients, close one.",
     "stores": "List the messaging stores, take one offline, bring it back.",
