@@ -43,6 +43,7 @@ from busbar.app.store_places import StorePlaces, WantedStores
 from busbar.app.system import nonce_source, raise_descriptor_limit
 from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.move_runner import MoveRunner
+from busbar.broker.process_figures import process_figures
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.home import CatalogueHome
@@ -61,6 +62,7 @@ from busbar.model.entities import (
     QueueDescription,
 )
 from busbar.model.errors import BusbarError
+from busbar.model.figures import GatewayFigures, ProcessFigures
 from busbar.model.limits import Limits
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
@@ -257,6 +259,7 @@ async def _edge(
         broker.connections = lambda: gateway.connection_count
         broker.port.report_connections = gateway.page_of_connections
         broker.port.close_at_gateway = gateway.close_connection
+        broker.gateway_figures = gateway.figures
         return gateway
     count = broker.processes.count
     front = SharedListener(broker.processes)
@@ -301,6 +304,12 @@ class _Broker:
     since: int = field(default_factory=wall_clock)
     connections: Callable[[], int] = lambda: 0
     """The number of client connections of this process."""
+    gateway_figures: Callable[[], GatewayFigures] = GatewayFigures
+
+    async def figures(self) -> list[ProcessFigures]:
+        """What this process has done, if it is the only one."""
+        own = [host for host in self.stores.hosts if isinstance(host, LocalStoreHost)]
+        return [process_figures("", self.port.fragment_figures, own, self.gateway_figures())]
 
 
 async def _nodes(broker: _Broker) -> list[NodeView]:
@@ -363,6 +372,7 @@ async def _broker(
         processes.unchanged = catalogue.unchanged
     broker = _Broker(port, catalogue, stores, processes)
     port.report_nodes = lambda: _nodes(broker)
+    port.report_figures = processes.figures if processes is not None else broker.figures
     try:
         try:
             if processes is not None:
@@ -458,6 +468,7 @@ def _local_hosts(
             limits.store_timeout / 1000,
             rules,
             inline_messages=limits.inline_commit_messages,
+            fragment_figures=port.fragment_figures,
         )
 
         def shown() -> None:

@@ -34,6 +34,7 @@ from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
 from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation
+from busbar.model.figures import ProcessFigures
 from busbar.model.message import (
     ACTIVE,
     DEAD,
@@ -75,6 +76,8 @@ class LocalBroker(EffectDispatcher):
         """Asks the gateways of all processes."""
         self.close_at_gateway: Callable[[str], Awaitable[bool]] | None = None
         """Closes a connection at the gateway that has it."""
+        self.report_figures: Callable[[], Awaitable[Sequence[ProcessFigures]]] | None = None
+        """Asks this process, or all broker processes, what they have done."""
         self._sinks[BROKER_ORIGIN] = self._inquiry.answered
 
     def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
@@ -179,7 +182,8 @@ class LocalBroker(EffectDispatcher):
         for view in views:
             fragments.update(self._fragments_of_copies(view))
         counts = await self._counts([*fragments])
-        return [self._runtime(view, counts) for view in views]
+        there = {fragment: one for fragment, one in counts.items() if one.counts}
+        return [self._runtime(view, there) for view in views]
 
     async def _counts(self, fragments: Sequence[int]) -> Counts:
         """What fragments hold, by fragment; those that are unavailable have no counts."""
@@ -190,18 +194,20 @@ class LocalBroker(EffectDispatcher):
             await self._stores.refresh_last_used(fragments)
         answers = await asyncio.gather(*self._ask(fragments, Inspect))
         return {
-            fragment: FragmentCounts(0, list(answer.counts), answer.size)
+            fragment: FragmentCounts(0, list(answer.counts), answer.size, answer.locked, answer.oldest)
             for fragment, answer in zip(fragments, answers, strict=True)
             if isinstance(answer, Inspected)
         }
 
-    def _runtime(self, view: EntityView, found: Counts) -> RuntimeProperties:
-        there = {fragment: one for fragment, one in found.items() if one.counts}
+    def _runtime(self, view: EntityView, there: Counts) -> RuntimeProperties:
+        """What an entity holds. `there` has its fragments that are available."""
         inspected = [there[fragment] for fragment in view.fragments if fragment in there]
         copies = [there[fragment] for fragment in self._fragments_of_copies(view) if fragment in there]
         counts = [sum(answer.counts[lane] for answer in inspected) for lane in range(LANES)]
         return RuntimeProperties(
             active=counts[ACTIVE],
+            locked=sum(answer.locked for answer in inspected),
+            oldest=_oldest(inspected),
             dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
             scheduled=counts[SCHEDULED],
             deferred=counts[DEFERRED],
@@ -272,6 +278,9 @@ class LocalBroker(EffectDispatcher):
 
     async def close_connection(self, id: str) -> bool:
         return self.close_at_gateway is not None and await self.close_at_gateway(id)
+
+    async def figures(self) -> Sequence[ProcessFigures]:
+        return await self.report_figures() if self.report_figures is not None else ()
 
     async def unavailable_stores(self) -> Sequence[str]:
         assert self._stores is not None
@@ -345,6 +354,12 @@ def _with_figures(view: StoreView, figures: StoreFigures) -> StoreView:
         commit_p99=figures.commit_p99,
         group=figures.group,
     )
+
+
+def _oldest(inspected: Sequence[FragmentCounts]) -> int:
+    """When the first active message of an entity was enqueued; 0 if one of its fragments has messages and does not know."""
+    times = [answer.oldest for answer in inspected if answer.counts[ACTIVE]]
+    return min(times, default=0)
 
 
 def _waiting(answer: Effect, target: int) -> int:

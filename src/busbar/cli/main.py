@@ -17,11 +17,14 @@ from busbar.cli.export import add_export_command
 from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.groups import groups_for, in_full
 from busbar.cli.insight import add_insight_command
-from busbar.cli.messages import add_message_commands
+from busbar.cli.messages import add_receive_command
 from busbar.cli.nodes import add_nodes_command
 from busbar.cli.peek import add_peek_command
+from busbar.cli.purge import add_purge_command
 from busbar.cli.redrive import add_redrive_command
 from busbar.cli.replay import add_replay_command
+from busbar.cli.send import add_send_command
+from busbar.cli.tail import add_tail_command
 from busbar.cli.transfers import add_transfers_command
 
 app = typer.Typer(
@@ -144,6 +147,15 @@ NodeKey = Annotated[Path | None, typer.Option("--node-key", metavar="FILE", help
 NodeCa = Annotated[
     Path | None, typer.Option("--node-ca", metavar="FILE", help="The authority of all nodes (PEM).")
 ]
+NodeLevel = Annotated[
+    int,
+    typer.Option(
+        "--node-level",
+        metavar="N",
+        help="Offer other nodes no later version of the protocol between nodes; for upgrades.",
+        show_default=False,
+    ),
+]
 MoreStores = Annotated[list[str] | None, typer.Argument(metavar="URL", hidden=True)]
 Brokers = Annotated[
     int,
@@ -177,6 +189,7 @@ def serve(
     node_cert: NodeCert = None,
     node_key: NodeKey = None,
     node_ca: NodeCa = None,
+    node_level: NodeLevel = 0,
     dev: Dev = False,
 ) -> None:
     """Serve a namespace until Ctrl-C. The line that starts with "ready " has the connection string."""
@@ -209,6 +222,7 @@ def serve(
                     [*(stores or ()), *(more_stores or ())],
                     node_address,
                     (node_cert, node_key, node_ca),
+                    node_level,
                 ),
             )
         )
@@ -230,8 +244,11 @@ def trust(
     sys.exit(run(data, output))
 
 
-add_message_commands(app)
+add_send_command(app)
+add_receive_command(app)
 add_peek_command(app)
+add_tail_command(app)
+add_purge_command(app)
 add_capture_command(app)
 add_replay_command(app)
 add_redrive_command(app)

@@ -1,10 +1,12 @@
-"""Asks broker processes for the connections of their clients. One that does not answer soon is left out, and counted."""
+"""Asks broker processes for the connections of their clients. One that does not answer soon, or is of
+an earlier release, is left out, and counted."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
+from busbar.cluster.calls import NotAtThisLevel
 from busbar.cluster.channel import ChannelClosed
 from busbar.cluster.protocol import NodeApi
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport, merged
@@ -28,7 +30,7 @@ async def _report(broker: NodeApi, query: ConnectionQuery) -> ConnectionReport |
     try:
         async with asyncio.timeout(REPORT_SECONDS):
             return await broker.connection_report(query)
-    except (ChannelClosed, TimeoutError):
+    except (ChannelClosed, NotAtThisLevel, TimeoutError):
         return None
 
 
@@ -36,5 +38,5 @@ async def _close(broker: NodeApi, id: str) -> bool:
     try:
         async with asyncio.timeout(REPORT_SECONDS):
             return await broker.close_connection(id)
-    except (ChannelClosed, TimeoutError):
+    except (ChannelClosed, NotAtThisLevel, TimeoutError):
         return False

@@ -42,6 +42,7 @@ from busbar.cluster.claims import StoreClaims
 from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
 from busbar.cluster.connection_reports import close_connection_of, connections_of
 from busbar.cluster.fd_passing import CLIENT, FdSender
+from busbar.cluster.gathering import figures_of
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
 from busbar.cluster.remote_store_host import RemoteStoreHost
@@ -49,6 +50,7 @@ from busbar.cluster.rolling_restart import RollingRestart
 from busbar.cluster.store_moves import StoreMoves
 from busbar.model.api import TransferReport
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
+from busbar.model.figures import ProcessFigures
 from busbar.model.node_views import NodeView
 
 FIRST_PAUSE = 0.1
@@ -427,6 +429,10 @@ class BrokerSupervisor:
     def _there(self) -> list[protocol.NodeApi]:
         channels = [broker.channel for broker in self._open if broker.channel is not None]
         return [protocol.NODES.remote(channel) for channel in channels]
+
+    async def figures(self) -> list[ProcessFigures]:
+        """What all brokers have done. One that does not answer soon is left out."""
+        return await figures_of(self._there())
 
     async def nodes(self) -> list[NodeView]:
         """What all brokers show of themselves. One that does not answer soon has its name alone."""

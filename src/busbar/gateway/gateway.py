@@ -24,6 +24,7 @@ from busbar.gateway.listening.websocket import WebSocketBridge
 from busbar.gateway.services import GatewayServices
 from busbar.model.api import BrokerApi, ConnectionQuota
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport, merged
+from busbar.model.figures import GatewayFigures, view_of
 from busbar.model.limits import Limits
 
 
@@ -101,6 +102,13 @@ class Gateway:
     async def close_connection(self, id: str) -> bool:
         """Close an AMQP connection; whether this gateway has it."""
         return self._connections.close(id)
+
+    def figures(self) -> GatewayFigures:
+        """What it has done, for operators."""
+        service = self._service
+        return GatewayFigures(
+            self._attached.link_count, dict(service.refusals.by_condition), view_of(service.deliveries)
+        )
 
     async def stop(self) -> None:
         """Stop accepting, close the AMQP connections, and let HTTP requests under way finish."""

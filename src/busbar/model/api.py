@@ -15,6 +15,7 @@ from busbar.model.commands import Command
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect
 from busbar.model.entities import Description, EntityKind, RuleDescription, Tier
+from busbar.model.figures import ProcessFigures
 from busbar.model.node_views import NodeView
 from busbar.model.taps import TapChange, TapDescription
 
@@ -53,6 +54,9 @@ class RuntimeProperties:
 
     active: int = 0
     """Locked messages included."""
+    locked: int = 0
+    oldest: int = 0
+    """When the first active message was enqueued; 0: there is none, or it is not in memory."""
     dead_letter: int = 0
     scheduled: int = 0
     deferred: int = 0
@@ -126,6 +130,8 @@ class StoreView:
     fragments: int = 0
     size: int = 0
     """Bytes on the disk."""
+    free: int = -1
+    """Bytes that are free on its disk; -1: not known."""
     lost_at: int = 0
     """When it was re-created because its file had disappeared (0: never, since the broker started)."""
     lost_messages: int = 0
@@ -211,6 +217,9 @@ class FragmentApi(Protocol):
     def submit(self, commands: Commands) -> None:
         """Submit commands. Every command with an answer gets it: its effect, or Refused."""
 
+    def is_near(self, store: str) -> bool:
+        """Whether this process has the store open, so that commands for it do not cross to another process."""
+
     async def entity(self, path: str) -> EntityView:
         """The entity (or rule) of that path, in any case. Raises EntityNotFound or another BusbarError."""
 
@@ -294,6 +303,9 @@ class StoreApi(Protocol):
 
     async def nodes(self) -> Sequence[NodeView]:
         """The processes of the namespace."""
+
+    async def figures(self) -> Sequence[ProcessFigures]:
+        """What the processes have done that serve clients. Those that do not answer are left out."""
 
     async def transfers(self) -> TransferReport:
         """What is moved from entities to others, and what is held. Broker processes that cannot be reached are left out."""

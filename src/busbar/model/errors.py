@@ -255,6 +255,10 @@ _BY_CONDITION: dict[str, type[BusbarError]] = {
 }
 
 
+CONDITIONS = tuple(sorted({EntityNotFound.condition, *_BY_CONDITION}))
+"""All conditions that a client can get."""
+
+
 def error_of(condition: str, text: str, certain: bool = True) -> BusbarError:
     """The error for a condition and its text (they crossed a process or a machine as plain values)."""
     if condition == EntityNotFound.condition:

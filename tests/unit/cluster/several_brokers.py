@@ -25,6 +25,7 @@ from busbar.cluster.remote_store import ENDED
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.api import EntityView
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
+from busbar.model.figures import GatewayFigures
 from busbar.model.limits import Limits
 from harness.memory_store import Disk
 from harness.waiting import until
@@ -36,6 +37,9 @@ class NoClients:
     """The gateway of a broker that no client is connected to."""
 
     connection_count = 0
+
+    def figures(self) -> GatewayFigures:
+        return GatewayFigures()
 
     def adopt(self, what: socket.socket) -> None:
         what.close()

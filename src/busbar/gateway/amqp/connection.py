@@ -55,6 +55,8 @@ from busbar.partitions.origin import CreditListener, DeliveryHandler, EffectHand
 if TYPE_CHECKING:
     from busbar.gateway.listening.connection_limiter import TrackedConnection
 
+LONGEST_CLIENT_ID = 128
+"""Characters that are kept of a client's container id: an unauthenticated client chooses it."""
 CLOSE_TIMEOUT = 2.0
 """Seconds for the last frames to reach a client that is closed. After that the connection is aborted."""
 
@@ -82,6 +84,7 @@ class GatewayConnection(asyncio.Protocol):
         self._answering: list[AnsweringLink] = []
         self._id_base = ""
         self._ids_given = 0
+        self._client_id = ""
         self._is_surplus = False
         self._early: bytearray | None = None
         """What came before it was known whether there is room for the connection; None once that is known."""
@@ -249,6 +252,11 @@ class GatewayConnection(asyncio.Protocol):
     def held_session(self, path: str, session: str) -> SessionLink | None:
         return self._links.held_session(path, session)
 
+    def session_holder(self, path: str, session: str) -> str:
+        if self.held_session(path, session) is None:
+            return ""
+        return f"{self._client_id} at {self.address}"
+
     def replies_wait(self) -> bool:
         return self._links.replies_wait()
 
@@ -331,6 +339,7 @@ class GatewayConnection(asyncio.Protocol):
                 self._product = product_of(event.properties)
                 # Not used otherwise, and an unauthenticated client could fill it.
                 self._engine.remote_properties = {}
+                self._client_id = event.container_id[:LONGEST_CLIENT_ID]
                 self._deadlines.has_changed = True
                 if self._is_surplus:
                     self._refuse()

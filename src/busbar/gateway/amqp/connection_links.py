@@ -210,6 +210,7 @@ class ConnectionLinks:
             self._pending.pop(link, None)
 
     def _refuse(self, link: Link, pending: PendingLink, error: BusbarError) -> None:
+        self._service.refusals.add(error.condition)
         log.debug("link refused with %s: %r", error.condition, error.text)
         self._leave_entities(link)
         if not pending.gone:
@@ -233,6 +234,7 @@ class ConnectionLinks:
 
     def end(self, link: Link, condition: str, text: str) -> None:
         """Detach a link, with the reason for the client."""
+        self._service.refusals.add(condition)
         link.detach(condition, text)
         self._detached(link)
 
