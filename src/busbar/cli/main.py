@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from busbar import __version__
+from busbar.cli.apply import add_apply_command
 from busbar.cli.bench import add_bench_command
 from busbar.cli.capture import add_capture_command
 from busbar.cli.console import add_console_command
+from busbar.cli.export import add_export_command
 from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.groups import groups_for, in_full
 from busbar.cli.insight import add_insight_command
@@ -257,6 +259,8 @@ add_redrive_command(app)
 add_insight_command(app)
 add_bench_command(app)
 add_console_command(app)
+add_export_command(app)
+add_apply_command(app)
 add_transfers_command(app)
 add_nodes_command(app)
 
