@@ -51,6 +51,9 @@ class ServingGateway(Protocol):
     def evict_oldest(self) -> None:
         """Close the oldest connection, since descriptors have run out."""
 
+    def close_clients(self) -> None:
+        """Close all AMQP connections, since the broker process is cut off."""
+
     async def stop(self) -> None: ...
 
 
@@ -183,6 +186,11 @@ class BrokerNode:
 
     async def look_at_store(self, store: str) -> OwnerSilence:
         return await asyncio.to_thread(self.look_at, store)
+
+    def close_clients(self) -> None:
+        """Close the connections of all clients, with their sessions."""
+        if self._gateway is not None:
+            self._gateway.close_clients()
 
     async def close_gateway(self) -> None:
         await self._moves.stop()

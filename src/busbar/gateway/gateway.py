@@ -80,6 +80,10 @@ class Gateway:
         """The number of connections."""
         return self._limiter.connection_count
 
+    def close_clients(self) -> None:
+        """Close all AMQP connections, so that no client relies on a session any more. Clients may connect again."""
+        self._limiter.shut_down_all()
+
     async def stop(self) -> None:
         """Stop accepting, close the AMQP connections, and let HTTP requests under way finish."""
         self._probes.is_draining = True

@@ -42,6 +42,9 @@ class NoClients:
     def evict_oldest(self) -> None:
         pass
 
+    def close_clients(self) -> None:
+        """Nothing: there are none."""
+
     async def stop(self) -> None:
         pass
 
