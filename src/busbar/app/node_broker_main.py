@@ -40,6 +40,7 @@ from busbar.gateway.gateway import Gateway
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import StoreError
 from busbar.store.location import OwnerSilence
+from busbar.store.postgresql.ownership import boot_time
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ async def _run(start: BrokerStart) -> None:
     node = BrokerNode(start.name, socket.socket(fileno=start.fd_socket), wall_clock, open_gateway)
     node.look_at, node.on_log_level = look_at, set_log_level
     files = NodeTlsFiles(Path(start.node_certificate), Path(start.node_key), Path(start.node_authority))
-    broker = NodeBroker(start, node, NodeTls(files), end)
+    broker = NodeBroker(start, node, NodeTls(files), end, boot_time)
     connection = node.channel = ControllerConnection(make_host, broker.controller_lost, node)
     await broker.run(connection)
     await loop.create_unix_connection(lambda: broker, sock=socket.socket(fileno=start.channel))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 
 from busbar.app.config import NamespaceConfig
@@ -153,6 +153,14 @@ class NodeController:
         if self._cluster is None or self.is_over:
             return "this node is not the controller any more"
         return self._cluster.attach(hello)
+
+    def addresses(self, node: str) -> list[str] | None:
+        """Where the brokers of a node were when they were last connected. None if one of them is, or that is not known."""
+        return None if self._cluster is None else self._cluster.addresses(node)
+
+    def note_node_ended(self, node: str, gateways: Sequence[str]) -> None:
+        if self._cluster is not None:
+            self._cluster.note_node_ended(node, gateways)
 
     async def stop(self) -> None:
         """Leave the catalogue to the next controller. Brokers keep their stores."""

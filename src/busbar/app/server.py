@@ -375,7 +375,9 @@ async def _broker(
     broker = _Broker(port, catalogue, stores, processes)
     port.report_nodes = lambda: _nodes(broker)
     port.report_figures = processes.figures if processes is not None else broker.figures
-    port.change_log_level = partial(change_log_level, tell=processes and processes.set_log_level)
+    port.change_log_level = partial(
+        change_log_level, tell=processes.set_log_level if processes is not None else None
+    )
     try:
         try:
             if processes is not None:

@@ -62,6 +62,9 @@ class ServingGateway(Protocol):
 
     async def close_connection(self, id: str) -> bool: ...
 
+    def close_clients(self) -> None:
+        """Close all AMQP connections, since the broker process is cut off."""
+
     async def stop(self) -> None: ...
 
 
@@ -217,6 +220,11 @@ class BrokerNode:
         assert self.channel is not None
         gateway = self._gateway.figures() if self._gateway is not None else GatewayFigures()
         return process_figures(self._name, self.fragment_figures, self.channel.hosts.values(), gateway)
+
+    def close_clients(self) -> None:
+        """Close the connections of all clients, with their sessions."""
+        if self._gateway is not None:
+            self._gateway.close_clients()
 
     async def close_gateway(self) -> None:
         await self._moves.stop()

@@ -29,6 +29,11 @@ class NodeSettings(msgspec.Struct, array_like=True):
     """Whether owners of stores can be frozen or cut off while others claim their stores."""
 
 
+def node_of(broker: str) -> str:
+    """The node that a broker belongs to."""
+    return broker.rpartition(".")[0]
+
+
 def share_of(limits: Limits, number: int, gateways: int) -> Limits:
     """The share of one gateway, by its number from 0 on, in the limits of the namespace.
 
