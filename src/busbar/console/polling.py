@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from busbar.console.background import in_background
 from busbar.console.history import CountHistory
 from busbar.console.namespace import NamespaceFailure, OperatorView
 
@@ -58,7 +59,7 @@ class CountPolling:
         while True:
             begun = self.now
             try:
-                counts = await asyncio.to_thread(self._operation.counts)
+                counts = await in_background(self._operation.counts)
                 self.history.add(self.now, counts)
             except NamespaceFailure as failure:
                 logger.debug("no counts: %s", failure.text)
