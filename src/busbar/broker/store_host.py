@@ -60,6 +60,7 @@ from busbar.broker.store_operations import (
     StoreOperation,
 )
 from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreThread
+from busbar.fragment.history import HistorySwitch
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
@@ -101,12 +102,13 @@ class LocalStoreHost:
         rules: RuleCompiler | None = None,
         thread: Callable[[str, asyncio.AbstractEventLoop, float], StoreThread] = StoreThread,
         inline_messages: int = 0,
+        history: HistorySwitch | None = None,
     ) -> None:
         """`factory` opens the store (on the store's own thread), `clock` gives ms since 1970, `nonces` a number for the
         locks of each command, `emit` performs effects. `fenced` is called when another owner took the store. Without a
         `place`, a store that is not there is made by the factory. `patience` is in seconds: after it a call hangs. Hosts
         with the same `rules` compile those of a topic once for all of them. `thread` makes the store's thread. Groups of at
-        most `inline_messages` messages are small (rule 4)."""
+        most `inline_messages` messages are small (rule 4). `history` decides which entities record theirs."""
         self.name = name
         self.broker = ""
         self.place = place
@@ -122,7 +124,7 @@ class LocalStoreHost:
         self.shown: Callable[[], None] | None = None
         """Called when the state, the reason or the loss is another one."""
         self.clock = clock
-        self.commit_loop = CommitLoop(nonces, rules or RuleCompiler(uuid4))
+        self.commit_loop = CommitLoop(nonces, rules or RuleCompiler(uuid4), history)
         self._lifecycle = StoreLifecycle(
             name, self.commit_loop, has_place=place is not None, on_change=self._state_changed
         )
