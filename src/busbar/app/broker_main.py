@@ -69,6 +69,7 @@ async def _run(
             patience,
             rules,
             inline_messages=inline_messages,
+            history=member.recorder.switch,
         )
 
     def end() -> None:

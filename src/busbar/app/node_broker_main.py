@@ -74,6 +74,7 @@ async def _run(start: BrokerStart) -> None:
             start.store_timeout,
             rules,
             inline_messages=start.inline_messages,
+            history=node.recorder.switch,
         )
 
     def end() -> None:

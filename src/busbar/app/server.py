@@ -16,7 +16,7 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -40,6 +40,7 @@ from busbar.app.provisioning import provision
 from busbar.app.shared_listener import SharedListener
 from busbar.app.store_places import StorePlaces, WantedStores
 from busbar.app.system import nonce_source, raise_descriptor_limit
+from busbar.broker.history import HistoryRecorder
 from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.move_runner import MoveRunner
 from busbar.broker.store_host import LocalStoreHost
@@ -50,9 +51,11 @@ from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.connection_counter import ConnectionCounter
+from busbar.cluster.history_gathering import gather_history
 from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.supervisor import BrokerSupervisor
+from busbar.fragment.history import HistorySwitch
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
 from busbar.model.entities import (
@@ -60,6 +63,7 @@ from busbar.model.entities import (
     QueueDescription,
 )
 from busbar.model.errors import BusbarError
+from busbar.model.history import ClientName, HistoryStep
 from busbar.model.limits import Limits
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
@@ -248,6 +252,7 @@ async def _edge(
         gateway = Gateway(broker.port, Authority(rules, broker.catalogue.authorization_rules), limits, secure)
         await gateway.start()
         broker.connections = lambda: gateway.connection_count
+        broker.gateway = gateway
         return gateway
     count = broker.processes.count
     front = SharedListener(broker.processes)
@@ -301,6 +306,16 @@ class _Broker:
     since: int = field(default_factory=wall_clock)
     connections: Callable[[], int] = lambda: 0
     """The number of client connections of this process."""
+    gateway: Gateway | None = None
+    """Of this process."""
+    recorder: HistoryRecorder | None = None
+
+    async def history(self, message_id: str) -> list[HistoryStep]:
+        """What this process has recorded of messages with an id."""
+        return [] if self.recorder is None else self.recorder.steps_of(message_id)
+
+    async def client_names(self, clients: Sequence[tuple[int, int]]) -> list[ClientName | None]:
+        return [None] * len(clients) if self.gateway is None else self.gateway.client_names(clients)
 
 
 async def _nodes(broker: _Broker) -> list[NodeView]:
@@ -341,11 +356,14 @@ async def _broker(
         stop.set()
 
     moves: MoveRunner | None = None
+    recorder: HistoryRecorder | None = None
     if processes is None:
+        recorder = HistoryRecorder(port)
         loop = asyncio.get_running_loop()
         moves = MoveRunner(port, loop, wall_clock, lambda fragment: stores.routes.sink_of(fragment))
         port.report_transfers = moves.transfers
-        make_host = _local_hosts(places, namespace.limits, port, fenced, moves.on_store_open)
+        make_host = _local_hosts(places, namespace.limits, port, fenced, moves.on_store_open, recorder.switch)
+        port.set_recording = recorder.set_recording
     else:
         port.inspect_remote = members.inspect
         make_host = _remote_hosts(processes, places, port, fenced)
@@ -357,7 +375,9 @@ async def _broker(
     if processes is not None:
         stores.carrier = members
         processes.unchanged = catalogue.unchanged
-    broker = _Broker(port, catalogue, stores, processes)
+    broker = _Broker(port, catalogue, stores, processes, recorder=recorder)
+    if processes is None:
+        port.report_history = lambda message_id: gather_history(message_id, {"": broker})
     port.report_nodes = lambda: _nodes(broker)
     try:
         try:
@@ -411,6 +431,8 @@ def _remote_hosts(
 ) -> Callable[[str], StoreHost]:
     """Makes the host of a store that a broker process has. Operators ask these processes through the broker API."""
     port.report_transfers = processes.transfers
+    port.report_history = processes.history
+    port.set_recording = processes.set_recording
     port.move_remote = processes.moves.move
     port.restart_remote = processes.rolling.start
     loop = asyncio.get_running_loop()
@@ -430,6 +452,7 @@ def _local_hosts(
     port: LocalBroker,
     fenced: Callable[[], None],
     on_open: Callable[[StoreHost], None],
+    history: HistorySwitch,
 ) -> Callable[[str], StoreHost]:
     """Makes the host of a store of this process. `on_open` gets a host whenever its store is open."""
     loop = asyncio.get_running_loop()
@@ -449,6 +472,7 @@ def _local_hosts(
             limits.store_timeout / 1000,
             rules,
             inline_messages=limits.inline_commit_messages,
+            history=history,
         )
 
         def shown() -> None:

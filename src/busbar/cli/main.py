@@ -14,6 +14,7 @@ from busbar.cli.capture import add_capture_command
 from busbar.cli.console import add_console_command
 from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.groups import groups_for, in_full
+from busbar.cli.history import add_history_command
 from busbar.cli.insight import add_insight_command
 from busbar.cli.messages import add_message_commands
 from busbar.cli.nodes import add_nodes_command
@@ -238,6 +239,7 @@ add_bench_command(app)
 add_console_command(app)
 add_transfers_command(app)
 add_nodes_command(app)
+add_history_command(app)
 
 
 def main() -> None:

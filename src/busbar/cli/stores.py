@@ -19,7 +19,7 @@ from busbar.cli.output import OutputFormat, print_json, print_table, printable, 
 from busbar.model.names import without_dead_letters
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.atom_client import HttpAnswer, ManagementClient
 
 View = dict[str, Any]
 Stopped = Annotated[
@@ -304,7 +304,11 @@ def _time(ms: int) -> str:
 
 
 def ask(client: ManagementClient, method: str, path: str, what: str) -> Any:
-    answer = client.expect(method, f"$busbar/{path}", what)
+    return read_answer(client.expect(method, f"$busbar/{path}", what))
+
+
+def read_answer(answer: HttpAnswer) -> Any:
+    """The JSON of an answer. Raises CommandFailure."""
     try:
         return json.loads(answer.body)
     except ValueError:

@@ -35,6 +35,7 @@ from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.claims import StoreClaims
 from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
 from busbar.cluster.hello import PROTOCOL_VERSIONS, Hello, Welcome
+from busbar.cluster.history_gathering import gather_history
 from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.remote_store import OUT_OF_REACH
 from busbar.cluster.remote_store_host import RemoteStoreHost
@@ -42,6 +43,7 @@ from busbar.cluster.store_moves import StoreMoves
 from busbar.cluster.supervisor import VIEW_SECONDS
 from busbar.model.api import TransferReport
 from busbar.model.errors import BusbarError
+from busbar.model.history import HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.store.contract import StoreError
 
@@ -95,6 +97,7 @@ class ClusterController:
     ) -> None:
         """`lease` is that of stores; pings and looks at owners derive from it. `settle` is for how long stores are not moved
         after a broker has come or gone. Both are in seconds."""
+        self._recording = HistoryRecording()
         self.takeovers: Counter[str] = Counter()
         """By store, how often it was claimed because its owner was not there."""
         self.unchanged: Callable[[StoreHost], AbstractAsyncContextManager[None]] = lambda host: nullcontext()
@@ -356,6 +359,7 @@ class ClusterController:
                 gateway=broker.gateway,
                 addresses={other.name: other.address for other in others},
                 has_nodes=True,
+                recording=self._recording,
             )
         )
         self._members.add_broker(broker.channel, is_new=False)
@@ -399,6 +403,18 @@ class ClusterController:
                 await self.moves.hand_over(store, takers[0].name)
             except BusbarError as error:
                 _log.warning("%s is not handed over by %s: %s", store, broker.name, error)
+
+    async def history(self, message_id: str) -> list[HistoryStep]:
+        """What all brokers have recorded of messages with an id."""
+        return await gather_history(
+            message_id, {broker.gateway: broker.there for broker in self._open_brokers()}
+        )
+
+    def set_recording(self, recording: HistoryRecording) -> None:
+        """Have all brokers record the history of these entities, also those that connect later."""
+        self._recording = recording
+        for broker in self._open_brokers():
+            broker.there.set_recording(recording)
 
     async def nodes(self) -> list[NodeView]:
         """What all broker processes show of themselves, with the takeovers that this controller has counted."""

@@ -20,6 +20,7 @@ from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.shared_quota import QuotaCounter
 from busbar.model.api import CatalogueApi, EntityView, StoreApi, TransferReport
 from busbar.model.commands import Command
+from busbar.model.history import ClientName, HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView
 
 NODE = ""
@@ -96,6 +97,15 @@ class NodeApi(Protocol):
 
     async def view(self) -> NodeView:
         """What operators see of this process."""
+
+    async def history(self, message_id: str) -> Sequence[HistoryStep]:
+        """What this process has recorded of messages with an id."""
+
+    async def client_names(self, clients: Sequence[tuple[int, int]]) -> Sequence[ClientName | None]:
+        """Who these clients of its gateway are or were, each by the numbers of its connection and of a consumer."""
+
+    def set_recording(self, recording: HistoryRecording) -> None:
+        """Record the history of these entities from now on."""
 
     async def close_gateway(self) -> None: ...
 

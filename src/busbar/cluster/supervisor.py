@@ -41,12 +41,14 @@ from busbar.cluster.channel import ChannelClosed
 from busbar.cluster.claims import StoreClaims
 from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
 from busbar.cluster.fd_passing import CLIENT, FdSender
+from busbar.cluster.history_gathering import gather_history
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.rolling_restart import RollingRestart
 from busbar.cluster.store_moves import StoreMoves
 from busbar.model.api import TransferReport
+from busbar.model.history import HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView
 
 FIRST_PAUSE = 0.1
@@ -306,6 +308,7 @@ class BrokerSupervisor:
         for broker in self._brokers:
             broker.on_start = self._started
             broker.on_exit = self._ended
+        self._recording = HistoryRecording()
         self.takeovers: Counter[str] = Counter()
         """By store, how often it was claimed because its owner had ended."""
         self._settings: dict[BrokerProcess, NodeSettings] = {}
@@ -415,6 +418,22 @@ class BrokerSupervisor:
         moved = sum(report.moved for report in found)
         return TransferReport(moved, [view for report in found for view in report.transfers])
 
+    async def history(self, message_id: str) -> list[HistoryStep]:
+        """What all brokers have recorded of messages with an id."""
+        return await gather_history(
+            message_id,
+            {
+                broker.gateway: protocol.NODES.remote(broker.channel)
+                for broker in self._open
+                if broker.channel is not None
+            },
+        )
+
+    def set_recording(self, recording: HistoryRecording) -> None:
+        """Have all brokers record the history of these entities, also those that are started later."""
+        self._recording = recording
+        self._tell_all(lambda broker: broker.set_recording(recording))
+
     async def nodes(self) -> list[NodeView]:
         """What all brokers show of themselves. One that does not answer soon has its name alone."""
         return [*await asyncio.gather(*[self._view(broker) for broker in self._brokers])]
@@ -462,6 +481,7 @@ class BrokerSupervisor:
                 owners=self._claims.owners,
                 brokers=self._claims.brokers,
                 gateway=broker.gateway,
+                recording=self._recording,
             )
             await broker.open_gateway(settings)
             for other in self._open:

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from busbar.gateway.amqp.connection import GatewayConnection
 from busbar.gateway.authority import Authority
@@ -22,6 +22,7 @@ from busbar.gateway.listening.protocol_detection import WireProtocol
 from busbar.gateway.listening.websocket import WebSocketBridge
 from busbar.gateway.services import GatewayServices
 from busbar.model.api import BrokerApi, ConnectionQuota
+from busbar.model.history import ClientName
 from busbar.model.limits import Limits
 
 
@@ -79,6 +80,10 @@ class Gateway:
     def connection_count(self) -> int:
         """The number of connections."""
         return self._limiter.connection_count
+
+    def client_names(self, clients: Sequence[tuple[int, int]]) -> list[ClientName | None]:
+        """Who these clients are or were, each by the number of its connection at the broker and of a consumer."""
+        return [self._service.clients.name(origin, consumer) for origin, consumer in clients]
 
     async def stop(self) -> None:
         """Stop accepting, close the AMQP connections, and let HTTP requests under way finish."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from busbar.gateway.amqp.transactions import GatewayTransactions
 from busbar.gateway.authority import Authority
+from busbar.gateway.client_names import ClientNames
 from busbar.gateway.held_replies import HeldReplies
 from busbar.gateway.link_registry import LinkRegistry
 from busbar.model.api import BrokerApi
@@ -29,3 +30,4 @@ class GatewayServices:
     session_turns: SessionRotations = field(default_factory=SessionRotations)
     held_replies: HeldReplies = field(default_factory=HeldReplies)
     transactions: GatewayTransactions = field(default_factory=GatewayTransactions)
+    clients: ClientNames = field(default_factory=ClientNames)

@@ -130,6 +130,7 @@ class GatewayConnection(asyncio.Protocol):
         self._broker.discard_commands()
         self._links.release_undelivered()
         self._broker.disconnect()
+        self.service.clients.ended(self.origin)
         self._links.close()
         self.transactions.close()
         self._grants.close()
@@ -300,6 +301,7 @@ class GatewayConnection(asyncio.Protocol):
             elif isinstance(event, Opened):
                 # Not used, and an unauthenticated client could fill it.
                 self._engine.remote_properties = {}
+                self.service.clients.opened(self.origin, event.container_id, self.address)
                 self._deadlines.has_changed = True
                 if self._is_surplus:
                     self._refuse()

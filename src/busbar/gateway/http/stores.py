@@ -8,6 +8,7 @@ GET   /$busbar/duplicates/{entity}      what its duplicate detection dropped (du
 GET   /$busbar/nodes                    the processes of the namespace
 POST  /$busbar/brokers/restart          begins to restart the broker processes, one after the other
 GET   /$busbar/transfers                what is forwarded now, and what is held
+      /$busbar/history, recording       the history of messages (history.py)
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from aiohttp import web
 
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.duplicates import duplicates_of
+from busbar.gateway.http.history import handle_history, handle_recording
 from busbar.gateway.http.requests import check_method
 from busbar.gateway.services import GatewayServices
 from busbar.model.api import FragmentView, StoreView, TransferView
@@ -40,6 +42,10 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
         await authorize(request, MANAGE, rest, services)
         check_method(request, ("GET",), f"'/{path}'")
         return web.json_response(await duplicates_of(request, rest, services))
+    if kind == "history":
+        return await handle_history(request, rest, services)
+    if kind == "recording":
+        return await handle_recording(request, rest, services)
     await authorize(request, MANAGE, "", services)
     if kind == "stores" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
