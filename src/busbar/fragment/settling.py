@@ -81,8 +81,8 @@ def settle(state: State, command: Settle, now: i64) -> None:
             return
         _end(state, command, ended, overlays, numbers if not lost else None)
     if lost and state.history is not None:
-        for i in lost:
-            state.history.note(numbers[i], LOCK_LOST, now, 0, "", None)
+        for n in state.known_numbers([numbers[i] for i in lost]):  # a forged one may have any size
+            state.history.note(n, LOCK_LOST, now, 0, "", None)
     state.effects.append(Settled(command.origin, command.request, lost))
 
 

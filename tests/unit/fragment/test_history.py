@@ -79,6 +79,9 @@ def test_settlements() -> None:
         "bad",
     ]
     queue.taken()
+    for forged in (0, -1, 5, 1 << 80):
+        queue.run(c.Settle(1, 1, 9, c.COMPLETE, [forged], [7], None, False))
+    assert queue.taken() == []
     (deferred,) = queue.receive_deferred(2)
     assert queue.taken() == [(2, e.DELIVERED, 1)]
     queue.settle(c.COMPLETE, deferred)
