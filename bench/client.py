@@ -8,8 +8,8 @@ the vendor's client are not made for concurrent use, so its client makes one cal
 
 A cycle is a send, a receive and a completion. Requirements, as ratios in one run: with concurrent calls the client takes a
 tenth of the CPU of the vendor's with batching and a fifth without. Many small senders send half as many messages again with
-batching as without. It is not three times as many, since calls of one turn share a write and a commit in any case. A larger cache is not
-slower, and neither is ReceiveAndDelete, which needs no settlement.
+batching as without. It is not three times as many, since calls of one turn share a write and a commit in any case. A larger
+cache is not slower, and neither is ReceiveAndDelete, which needs no settlement.
 """
 
 from __future__ import annotations

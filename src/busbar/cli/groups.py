@@ -13,20 +13,24 @@ GROUPS = {
     "subscription": "Create, show, list, update and delete subscriptions.",
     "rule": "Create, show, list, update and delete rules.",
     "tap": "Create, show, list, move and delete taps.",
-    "namespace": "Show the namespace, and its keys on demand.",
+    "namespace": "Show the namespace, its authorization rules, and its keys on demand.",
     "sas": "Make shared access signatures.",
+    "connections": "List the connections of clients, close one.",
     "stores": "List the messaging stores, take one offline, bring it back.",
     "brokers": "Restart the broker processes of a namespace.",
     "catalogue": "Make a lost catalogue again, from the stores.",
 }
 
+LISTING = ("connections", "stores")
+"""Groups that mean their `list` when no command is named."""
+
 
 def in_full(arguments: list[str]) -> list[str]:
-    """The arguments, with `list` added to `busbar stores` alone."""
-    if arguments[:1] != ["stores"] or "--help" in arguments:
+    """The arguments, with `list` added to a group that lists when no command is named."""
+    if not arguments or arguments[0] not in LISTING or "--help" in arguments:
         return arguments
-    rest = arguments[1:]
-    return arguments if rest and not rest[0].startswith("-") else ["stores", "list", *rest]
+    name, *rest = arguments
+    return arguments if rest and not rest[0].startswith("-") else [name, "list", *rest]
 
 
 def groups_for(arguments: list[str]) -> list[typer.Typer]:
@@ -57,6 +61,10 @@ def _built(name: str) -> typer.Typer:
         from busbar.cli.stores import stores_commands
 
         return stores_commands
+    if name == "connections":
+        from busbar.cli.connections import connections_commands
+
+        return connections_commands
     if name == "brokers":
         from busbar.cli.brokers import brokers_commands
 

@@ -72,13 +72,11 @@ def history(
 
 def steps_of(client: ManagementClient, message_id: str, entity: str | None) -> list[View]:
     """The steps of a message, in the order of time."""
-    from busbar.cli.stores import read_answer
+    from busbar.cli.stores import ask
 
-    place = "$busbar/history" if entity is None else f"$busbar/history/{entity}"
+    place = "history" if entity is None else f"history/{entity}"
     query = f"&messageId={quote(message_id, safe='')}"
-    found: list[View] = read_answer(
-        client.expect("GET", place, f"the history of message '{message_id}'", query=query)
-    )
+    found: list[View] = ask(client, "GET", place, f"the history of message '{message_id}'", query)
     return found
 
 

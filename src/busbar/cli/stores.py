@@ -19,7 +19,7 @@ from busbar.cli.output import OutputFormat, print_json, print_table, printable, 
 from busbar.model.names import without_dead_letters
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import HttpAnswer, ManagementClient
+    from busbar.cli.atom_client import ManagementClient
 
 View = dict[str, Any]
 Stopped = Annotated[
@@ -303,12 +303,8 @@ def _time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def ask(client: ManagementClient, method: str, path: str, what: str) -> Any:
-    return read_answer(client.expect(method, f"$busbar/{path}", what))
-
-
-def read_answer(answer: HttpAnswer) -> Any:
-    """The JSON of an answer. Raises CommandFailure."""
+def ask(client: ManagementClient, method: str, path: str, what: str, query: str = "") -> Any:
+    answer = client.expect(method, f"$busbar/{path}", what, query=query)
     try:
         return json.loads(answer.body)
     except ValueError:

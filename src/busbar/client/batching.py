@@ -31,7 +31,7 @@ class Batching(Generic[Item]):
         max_items: int,
         transmit: Callable[[list[Item]], Awaitable[Results]],
     ) -> None:
-        """`transmit` sends a batch and returns the results of its items. `max_bytes` is called for the limit of each batch."""
+        """`transmit` sends a batch and returns the results of its items. `max_bytes` is called once a batch."""
         self._interval = interval
         self._max_bytes = max_bytes
         self._max_items = max_items

@@ -95,6 +95,7 @@ class Intake:
         self._puts: list[Record] = []
         self._put_bytes: i64 = 0
         self._put_drafts: list[Draft] | None = None
+        self._published_bytes: i64 = 0  # of messages that a topic passes on
         self._later: list[Record] | None = None
         self._later_bytes: i64 = 0
         self._moved: list[tuple[Record, str]] | None = None
@@ -285,6 +286,7 @@ class Intake:
     def _drop(self, draft: Draft, at: i64, original: i64) -> None:
         state = self._state
         state.duplicates.note_drop(draft, self._now, original)
+        state.figures.duplicates += 1
         taps = state.taps
         if taps is not None and taps.events:
             taps.record(state.ledger, original, DUPLICATE_DROPPED, self._now, 0, 0, draft.message_id)
@@ -367,6 +369,7 @@ class Intake:
         if history is not None:
             history.note(n, _arrival(history), self._now, 0, "", draft.content)
             note_published(history, n, self._now, len(copies), draft.content)
+        self._published_bytes += size
         return True
 
     def _take_on_its_way(self, draft: Draft, at: i64) -> bool:
@@ -405,6 +408,17 @@ class Intake:
         """Put what was taken."""
         state = self._state
         ledger = state.ledger
+        count: i64 = len(self._puts)
+        size = self._put_bytes
+        if self._later is not None:
+            count += len(self._later)
+            size += self._later_bytes
+        if self._topic is not None:
+            count += self._topic.messages
+            size += self._published_bytes
+        figures = state.figures
+        figures.messages_in += count
+        figures.bytes_in += size - count * OVERHEAD
         straight = self._moved is None
         if state.history is not None:
             self._note(state.history)

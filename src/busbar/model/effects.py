@@ -104,12 +104,19 @@ class DeferredReceived(Effect):
 
 @final
 class Peeked(Effect):
-    """Messages in ascending order of number, with the lane of each."""
+    """Messages in ascending order of number, with the lane of each.
 
-    def __init__(self, origin: i64, request: i64, records: list[Record], lanes: list[int]) -> None:
+    `locked` has the ends of their locks (0: not locked) in the same order, if the command asked for them. Otherwise it is
+    empty.
+    """
+
+    def __init__(
+        self, origin: i64, request: i64, records: list[Record], lanes: list[int], locked: list[int]
+    ) -> None:
         super().__init__(origin, request)
         self.records = records
         self.lanes = lanes
+        self.locked = locked
 
 
 @final
@@ -157,6 +164,24 @@ class SessionList(Effect):
 
 
 @final
+class SessionInspected(Effect):
+    """Who holds a message session, and its state.
+
+    `until` is the end of the session lock; 0: no consumer holds the session. `locked` is the number of its locked messages.
+    `size` is the number of bytes that the state takes; -1: there is none.
+    """
+
+    def __init__(
+        self, origin: i64, request: i64, until: i64, locked: i64, size: i64, state: bytes | None
+    ) -> None:
+        super().__init__(origin, request)
+        self.until = until
+        self.locked = locked
+        self.size = size
+        self.state = state
+
+
+@final
 class Purged(Effect):
     def __init__(self, origin: i64, request: i64, count: i64) -> None:
         super().__init__(origin, request)
@@ -167,7 +192,9 @@ class Purged(Effect):
 class Inspected(Effect):
     """Counts by lane, bytes kept, the last number given, and how many duplicates were ever dropped.
 
-    `outbox` has the number of messages that wait for each fragment of another entity; None: there are none.
+    `outbox` has the number of messages that wait for each fragment of another entity; None: there are none. `locked` is the
+    number of active messages that are locked. `oldest` is when the first active message was enqueued (0: there is none, or
+    it is not in memory).
     """
 
     def __init__(
@@ -179,6 +206,8 @@ class Inspected(Effect):
         last: i64,
         duplicates: i64 = 0,
         outbox: dict[int, int] | None = None,
+        locked: i64 = 0,
+        oldest: i64 = 0,
     ) -> None:
         super().__init__(origin, request)
         self.counts = counts
@@ -186,6 +215,8 @@ class Inspected(Effect):
         self.last = last
         self.duplicates = duplicates
         self.outbox = outbox
+        self.locked = locked
+        self.oldest = oldest
 
 
 @final
