@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 
 from busbar.app.config import NamespaceConfig
+from busbar.app.log_output import change_log_level
 from busbar.app.provisioning import provision
 from busbar.app.store_places import StoreAddress
 from busbar.broker.host_api import StoreHost
@@ -111,6 +113,7 @@ class NodeController:
         port.report_connections = cluster.connections
         port.close_at_gateway = cluster.close_connection
         port.report_figures = cluster.figures
+        port.change_log_level = partial(change_log_level, tell=cluster.set_log_level)
         port.move_remote = cluster.moves.move
         cluster.unchanged = self._catalogue.unchanged
         stores.carrier = members
@@ -150,6 +153,14 @@ class NodeController:
         if self._cluster is None or self.is_over:
             return "this node is not the controller any more"
         return self._cluster.attach(hello)
+
+    def addresses(self, node: str) -> list[str] | None:
+        """Where the brokers of a node were when they were last connected. None if one of them is, or that is not known."""
+        return None if self._cluster is None else self._cluster.addresses(node)
+
+    def note_node_ended(self, node: str, gateways: Sequence[str]) -> None:
+        if self._cluster is not None:
+            self._cluster.note_node_ended(node, gateways)
 
     async def stop(self) -> None:
         """Leave the catalogue to the next controller. Brokers keep their stores."""

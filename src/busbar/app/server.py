@@ -18,6 +18,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Protocol
@@ -35,6 +36,7 @@ from busbar.app.certificates import (
 from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_config
 from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import RunningEndpoint
+from busbar.app.log_output import change_log_level
 from busbar.app.node_config import NodeConfig
 from busbar.app.provisioning import provision
 from busbar.app.published_endpoint import PublishedEndpoint
@@ -373,6 +375,9 @@ async def _broker(
     broker = _Broker(port, catalogue, stores, processes)
     port.report_nodes = lambda: _nodes(broker)
     port.report_figures = processes.figures if processes is not None else broker.figures
+    port.change_log_level = partial(
+        change_log_level, tell=processes.set_log_level if processes is not None else None
+    )
     try:
         try:
             if processes is not None:

@@ -64,7 +64,6 @@ from busbar.fragment.figures import FiguresOfFragments
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
-from busbar.model.figures import HistogramView, view_of
 from busbar.model.hold_commands import ReleaseHolds
 from busbar.model.node_views import StoreFigures
 from busbar.model.settings import FragmentSettings
@@ -141,7 +140,7 @@ class LocalStoreHost:
         self._settled: asyncio.Future[None] | None = None
         """While the store is handed over: done when all that was applied is durable, or the store has failed."""
         self._turn_due = False
-        self._commit_times = CommitTimes()
+        self.commit_times = CommitTimes()
         self._fragment_figures = fragment_figures or FiguresOfFragments()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
@@ -404,10 +403,7 @@ class LocalStoreHost:
 
     def figures(self) -> StoreFigures:
         """How the store works, for operators."""
-        return self._commit_times.figures(self.name, self.epoch, self.place)
-
-    def commit_histogram(self) -> HistogramView:
-        return view_of(self._commit_times.histogram)
+        return self.commit_times.figures(self.name, self.epoch, self.place)
 
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
@@ -487,7 +483,7 @@ class LocalStoreHost:
         """Give a job to the thread, or do it (rule 4). True if it is done."""
         work = partial(self._access.commit, job)
         if job.batches:
-            self._commit_times.begin(sum([batch.weight for batch in job.batches]))
+            self.commit_times.begin(sum([batch.weight for batch in job.batches]))
         if not self._inline.is_small(job):
             self._thread.post(work, self._job_returned)
             return False
@@ -523,7 +519,7 @@ class LocalStoreHost:
         self._turn()
 
     def _job_ended(self, error: BaseException | None) -> None:
-        self._commit_times.end(error is None)
+        self.commit_times.end(error is None)
         if error is None:
             self._lifecycle.job_done(self._monotonic())
         else:
@@ -570,7 +566,7 @@ class LocalStoreHost:
             self.shown()
         if self.state is StoreState.OPEN:
             self._loop.call_soon(self._gate.confirm)
-        self._commit_times.fenced += is_fenced
+        self.commit_times.fenced += is_fenced
         if is_fenced and self._fenced is not None:
             self._loop.call_soon(self._fenced)
 

@@ -76,6 +76,8 @@ class LocalBroker(EffectDispatcher):
         """Asks the gateways of all processes."""
         self.close_at_gateway: Callable[[str], Awaitable[bool]] | None = None
         """Closes a connection at the gateway that has it."""
+        self.change_log_level: Callable[[str], str] = lambda level: ""
+        """Changes the level of the log of all processes, if one is named; returns the level."""
         self.report_figures: Callable[[], Awaitable[Sequence[ProcessFigures]]] | None = None
         """Asks this process, or all broker processes, what they have done."""
         self._sinks[BROKER_ORIGIN] = self._inquiry.answered
@@ -278,6 +280,9 @@ class LocalBroker(EffectDispatcher):
 
     async def close_connection(self, id: str) -> bool:
         return self.close_at_gateway is not None and await self.close_at_gateway(id)
+
+    async def log_level(self, level: str) -> str:
+        return self.change_log_level(level)
 
     async def figures(self) -> Sequence[ProcessFigures]:
         return await self.report_figures() if self.report_figures is not None else ()

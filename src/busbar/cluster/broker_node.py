@@ -62,6 +62,9 @@ class ServingGateway(Protocol):
 
     async def close_connection(self, id: str) -> bool: ...
 
+    def close_clients(self) -> None:
+        """Close all AMQP connections, since the broker process is cut off."""
+
     async def stop(self) -> None: ...
 
 
@@ -87,6 +90,8 @@ class BrokerNode:
         self._gateway: ServingGateway | None = None
         self.on_open: Callable[[], None] = lambda: None
         """Called when the gateway is open."""
+        self.on_log_level: Callable[[str], None] = lambda level: None
+        """Changes the level of the log of this process."""
         self._gateway_name = ""
         self._fd_socket = FdReceiver(
             end,
@@ -208,10 +213,18 @@ class BrokerNode:
     async def close_connection(self, id: str) -> bool:
         return self._gateway is not None and await self._gateway.close_connection(id)
 
+    def set_log_level(self, level: str) -> None:
+        self.on_log_level(level)
+
     async def figures(self) -> ProcessFigures:
         assert self.channel is not None
         gateway = self._gateway.figures() if self._gateway is not None else GatewayFigures()
         return process_figures(self._name, self.fragment_figures, self.channel.hosts.values(), gateway)
+
+    def close_clients(self) -> None:
+        """Close the connections of all clients, with their sessions."""
+        if self._gateway is not None:
+            self._gateway.close_clients()
 
     async def close_gateway(self) -> None:
         await self._moves.stop()

@@ -117,6 +117,10 @@ class NodeApi(Protocol):
         """Close a connection of this process; whether it has it."""
 
     @since(2)
+    def set_log_level(self, level: str) -> None:
+        """Change the level of the log of this process."""
+
+    @since(2)
     async def figures(self) -> ProcessFigures:
         """What this process has done since it began."""
 

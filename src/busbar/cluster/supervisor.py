@@ -430,6 +430,11 @@ class BrokerSupervisor:
         channels = [broker.channel for broker in self._open if broker.channel is not None]
         return [protocol.NODES.remote(channel) for channel in channels]
 
+    def set_log_level(self, level: str) -> None:
+        """Change the level of the log of all brokers."""
+        for broker in self._there():
+            broker.set_log_level(level)
+
     async def figures(self) -> list[ProcessFigures]:
         """What all brokers have done. One that does not answer soon is left out."""
         return await figures_of(self._there())

@@ -110,6 +110,10 @@ class Gateway:
             self._attached.link_count, dict(service.refusals.by_condition), view_of(service.deliveries)
         )
 
+    def close_clients(self) -> None:
+        """Close all AMQP connections, so that no client relies on a session any more. Clients may connect again."""
+        self._limiter.shut_down_all()
+
     async def stop(self) -> None:
         """Stop accepting, close the AMQP connections, and let HTTP requests under way finish."""
         self._probes.is_draining = True

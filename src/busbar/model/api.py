@@ -304,6 +304,10 @@ class StoreApi(Protocol):
     async def nodes(self) -> Sequence[NodeView]:
         """The processes of the namespace."""
 
+    async def log_level(self, level: str) -> str:
+        """Change the level of the log of all processes (empty: leave it as it is); returns the level. Raises
+        ArgumentError."""
+
     async def figures(self) -> Sequence[ProcessFigures]:
         """What the processes have done that serve clients. Those that do not answer are left out."""
 

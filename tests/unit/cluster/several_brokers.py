@@ -53,6 +53,9 @@ class NoClients:
     async def close_connection(self, id: str) -> bool:
         return False
 
+    def close_clients(self) -> None:
+        """Nothing: there are none."""
+
     async def stop(self) -> None:
         pass
 
