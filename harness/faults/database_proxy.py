@@ -4,6 +4,7 @@ cut(Cut.REQUEST)     the next bytes of the client do not reach the server
 cut(Cut.ANSWER)      they do, and the server's answer does not reach the client
 cut(Cut.BOTH)        they do, and the connection is cut at once: whether the server gets to act on them is chance
 hold() and release() bytes of the client wait in the proxy meanwhile
+part() and join()    all connections end, and further ones are closed at once, meanwhile
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class DatabaseProxy:
         self._next: Cut | None = None
         self._flows = threading.Event()
         self._flows.set()
+        self._is_parted = False
         self._open: set[socket.socket] = set()
         self._muted: dict[socket.socket, threading.Event] = {}
         threading.Thread(target=self._accept, daemon=True).start()
@@ -57,6 +59,14 @@ class DatabaseProxy:
     def release(self) -> None:
         self._flows.set()
 
+    def part(self) -> None:
+        self._is_parted = True
+        for end in list(self._open):
+            _close(end)
+
+    def join(self) -> None:
+        self._is_parted = False
+
     def _accept(self) -> None:
         while True:
             try:
@@ -64,6 +74,8 @@ class DatabaseProxy:
             except OSError:
                 return
             try:
+                if self._is_parted:
+                    raise ConnectionRefusedError
                 server = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
                 client.close()

@@ -138,7 +138,8 @@ class StrictLoad:
         assert self.faults == []
         assert sorted(self.completed) == sorted(body for key in KEYS for body in self.sent[key])
         for session in SESSIONS:
-            assert self.received[session] == self.sent[session], f"{session} has another order"
+            received, sent = self.received[session], self.sent[session]
+            assert received == sent, f"{session} has another order: {received} instead of {sent}"
 
 
 @contextmanager

@@ -27,7 +27,7 @@ class LimitedCluster(Cluster):
 
     def start(self, *names: str) -> None:
         for name in names:
-            stores = () if self.nodes else ("--stores", *self._urls[:2])
+            stores = () if self.nodes else ("--stores", *self.urls[:2])
             arguments = ("--node", name, "--catalogue", self.catalogue, *stores)
             self.nodes[name] = Busbar(
                 self._directory / name, config_text({"q": {}}, LIMITS), arguments=arguments

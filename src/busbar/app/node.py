@@ -6,6 +6,9 @@ Rules:
 2. The brokers get the address of the controller from their node. Brokers serve clients and stores also while there is none.
 3. The controller that finds itself replaced stops being it; its brokers, like all others, connect to the next one.
 4. A node whose name another one has taken ends.
+5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too: the machine
+   of the controller may have owned some. The next controller goes on from what its node has seen. So the leases of
+   catalogue and stores are waited for at the same time.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import contextlib
 import logging
 import secrets
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from busbar import __version__
@@ -26,22 +30,30 @@ from busbar.app.config import NamespaceConfig
 from busbar.app.data_directory import DataDirectory
 from busbar.app.node_certificates import NodeCertificate, make_authority
 from busbar.app.node_config import NodeConfig
-from busbar.app.node_controller import NodeController
+from busbar.app.node_controller import NodeController, address_of
 from busbar.app.store_places import StoreAddress, write_addresses
+from busbar.catalogue.change import ENTITY
+from busbar.catalogue.definition import decode_definition
 from busbar.cluster.channel import Channel
-from busbar.cluster.hello import PROTOCOL_VERSIONS, TO_CONTROLLER, Hello, Welcome
+from busbar.cluster.hello import TO_CONTROLLER, Hello
 from busbar.cluster.node_brokers import NodeBrokers, gateway_name
 from busbar.cluster.node_port import NodePort
 from busbar.cluster.node_processes import BrokerStart
 from busbar.cluster.node_tls import NodeTls, NodeTlsFiles
+from busbar.model.entities import AuthorizationRule, authorization_rules_of
 from busbar.model.limits import Limits
+from busbar.model.names import NAMESPACE_ENTRY
 from busbar.model.sas import SasRule
 from busbar.store.contract import StoreError
 from busbar.store.journal.directory import store_names
+from busbar.store.location import OwnerSilence
+from busbar.store.postgresql.location import PostgresqlLocation
 from busbar.store.postgresql.members import ClusterLook, Member, MemberTable
 from busbar.store.postgresql.ownership import LeaseWatch, boot_time
 
 DRAIN_SECONDS = 10.0
+SILENT = 4
+"""After this part of a lease without a sign of the controller, the owners of stores are looked at."""
 LOOKS = 6
 """In each lease."""
 
@@ -79,6 +91,11 @@ class ClusterNode:
         self._stop: Callable[[], None] = lambda: None
         self._looking: asyncio.Task[None] | None = None
         self._known_stores: list[StoreAddress] = []
+        self._watched: dict[str, PostgresqlLocation] = {}
+        """Stores whose owners this node has looked at (rule 5)."""
+        self._looks: dict[str, asyncio.Task[OwnerSilence]] = {}
+        self._on_rules: Callable[[Sequence[AuthorizationRule]], None] = lambda rules: None
+        self._known_rules: Sequence[AuthorizationRule] = ()
         self._local_address = ""
         """Where processes of this machine reach the node port."""
 
@@ -128,7 +145,7 @@ class ClusterNode:
         self._stop = stop
         files = self._tls_files()
         node_tls = NodeTls(files)
-        self._port = NodePort(node_tls, self._namespace, config.name, self._answer)
+        self._port = NodePort(node_tls, self._namespace, config.name, self._answer, config.versions)
         port = await self._port.listen(config.host, config.port)
         self._local_address = f"{local_address(config.host)}:{port}"
         address = f"{self._known_at}:{port}"
@@ -138,7 +155,7 @@ class ClusterNode:
             address,
             self._directory.place,
             __version__,
-            max(PROTOCOL_VERSIONS),
+            max(config.versions),
             config.brokers,
         )
         ended = await self._call(lambda: self._table.join(member, limits.store_lease / 1000))
@@ -180,6 +197,7 @@ class ClusterNode:
             str(files.certificate),
             str(files.key),
             str(files.authority),
+            config.versions,
         )
 
     async def _register(self, gateways: list[str]) -> None:
@@ -188,9 +206,9 @@ class ClusterNode:
         assert member is not None
         await self._call(lambda: self._table.beat(member, gateways))
 
-    def _answer(self, hello: Hello) -> tuple[Welcome, Channel | None]:
+    def _answer(self, hello: Hello) -> Channel | str:
         if hello.purpose != TO_CONTROLLER or self._controller is None:
-            return Welcome(0, "this node is not the controller"), None
+            return "this node is not the controller"
         return self._controller.attach(hello)
 
     # ---- the look at the others ----
@@ -208,12 +226,17 @@ class ClusterNode:
                     self.is_replaced = True
                     self._stop()
                     return
+                asked = boot_time()
                 look = await self._call(self._table.look)
+                is_free = watch.is_free(look.owner, asked, boot_time())
+                if self._controller is None and watch.silence >= lease / SILENT:
+                    self._look_at_stores(look, lease)
                 is_away = False
                 self._keep_addresses(look)
+                self._keep_rules(await self._call(lambda: self._table.entry(ENTITY + NAMESPACE_ENTRY)))
                 if self._certificate is not None:
                     self._certificate.renew()
-                await self._follow(look, watch, rules, namespace, brokers)
+                await self._follow(look, is_free, rules, namespace, brokers)
             except (StoreError, OSError) as error:
                 if not is_away:
                     _log.warning("the other nodes cannot be seen: %s", error)
@@ -223,7 +246,7 @@ class ClusterNode:
     async def _follow(
         self,
         look: ClusterLook,
-        watch: LeaseWatch,
+        is_free: bool,
         rules: list[SasRule],
         namespace: NamespaceConfig,
         brokers: NodeBrokers,
@@ -231,11 +254,8 @@ class ClusterNode:
         """Become the controller if there is none, and send the brokers its address."""
         if self._controller is not None and self._controller.is_over:
             await self._step_down()
-        is_free = watch.is_free(look.owner, boot_time())
         if self._controller is None and is_free and look.stores:
-            controller = NodeController(
-                self._config.name, self._config.catalogue, self._directory.path, namespace
-            )
+            controller = NodeController(self._config.name, self._config.catalogue, namespace, self._watched)
             if await controller.claim(look.owner.claim):
                 self._controller = controller
                 alive = [one for one in look.members if not one.has_ended and one.age < 1.0]
@@ -250,12 +270,39 @@ class ClusterNode:
         if holder is not None:
             brokers.use_controller(holder.name, holder.address)
 
+    def _look_at_stores(self, look: ClusterLook, lease: float) -> None:
+        """Begin a look at the owner of every store (rule 5). One that takes long delays no other."""
+        for store in look.stores:
+            if store.name not in self._watched:
+                self._watched[store.name] = address_of(store).location(lease)
+            if store.name not in self._looks:
+                looking = asyncio.to_thread(self._watched[store.name].silence)
+                task = self._looks[store.name] = asyncio.get_running_loop().create_task(looking)
+                task.add_done_callback(partial(self._looked, store.name))
+
+    def _looked(self, store: str, _: object) -> None:
+        del self._looks[store]
+
     def _keep_addresses(self, look: ClusterLook) -> None:
         """Write the addresses of all stores into the data directory, where brokers read them."""
-        stores = [StoreAddress(store.name, store.url, store.identity) for store in look.stores]
+        stores = [address_of(store) for store in look.stores]
         if stores != self._known_stores:
             write_addresses(self._directory.path, stores, self._config.catalogue)
             self._known_stores = stores
+
+    def watch_rules(self, changed: Callable[[Sequence[AuthorizationRule]], None]) -> None:
+        """Call `changed` with the authorization rules of the namespace, now and when they are others."""
+        self._on_rules = changed
+        changed(self._known_rules)
+
+    def _keep_rules(self, encoded: bytes | None) -> None:
+        """Pass on the authorization rules of the namespace, as the catalogue has them."""
+        if encoded is None:
+            return
+        rules = authorization_rules_of(decode_definition(encoded).description)
+        if rules != self._known_rules:
+            self._known_rules = rules
+            self._on_rules(rules)
 
     async def _step_down(self) -> None:
         controller, self._controller = self._controller, None

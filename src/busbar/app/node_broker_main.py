@@ -37,6 +37,8 @@ from busbar.cluster.shared_quota import SharedQuota
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
 from busbar.rules.selection import RuleCompiler
+from busbar.store.contract import StoreError
+from busbar.store.location import OwnerSilence
 
 _log = logging.getLogger(__name__)
 
@@ -60,8 +62,20 @@ async def _run(start: BrokerStart) -> None:
         _log.error("another process has claimed %s: this one ends, and is started again", store)
         os._exit(1)
 
+    watched: dict[str, ListedPlace] = {}
+
+    def place_of(name: str) -> ListedPlace:
+        return ListedPlace(Path(start.directory), name, start.lease)
+
+    def look_at(name: str) -> OwnerSilence:
+        """What is seen of the owner of a store. What was seen before counts."""
+        try:
+            return watched.setdefault(name, place_of(name)).place.silence()
+        except StoreError:  # it is not known here yet
+            return OwnerSilence(-1.0)
+
     def make_host(name: str, emit: Emit, _: Callable[[], None]) -> LocalStoreHost:
-        place = ListedPlace(Path(start.directory), name, start.lease)
+        place = place_of(name)
         return LocalStoreHost(
             name,
             place.open,
@@ -74,6 +88,7 @@ async def _run(start: BrokerStart) -> None:
             start.store_timeout,
             rules,
             inline_messages=start.inline_messages,
+            fragment_figures=node.fragment_figures,
         )
 
     def end() -> None:
@@ -82,6 +97,7 @@ async def _run(start: BrokerStart) -> None:
         ended.set()
 
     node = BrokerNode(start.name, socket.socket(fileno=start.fd_socket), wall_clock, open_gateway)
+    node.look_at = look_at
     files = NodeTlsFiles(Path(start.node_certificate), Path(start.node_key), Path(start.node_authority))
     broker = NodeBroker(start, node, NodeTls(files), end)
     connection = node.channel = ControllerConnection(make_host, broker.controller_lost, node)

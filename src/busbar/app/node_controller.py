@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from pathlib import Path
+from collections.abc import Awaitable, Mapping
 
 from busbar.app.config import NamespaceConfig
 from busbar.app.provisioning import provision
@@ -20,14 +19,15 @@ from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel
 from busbar.cluster.connection_counter import ConnectionCounter
 from busbar.cluster.controller import ClusterController
-from busbar.cluster.hello import Hello, Welcome
+from busbar.cluster.hello import Hello
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.errors import BusbarError
 from busbar.model.sas import SasRule
 from busbar.store.contract import StoreError
 from busbar.store.postgresql.catalogue import catalogue_at
-from busbar.store.postgresql.members import ClusterLook
+from busbar.store.postgresql.location import PostgresqlLocation
+from busbar.store.postgresql.members import ClusterLook, ListedStore
 
 JOIN_SECONDS = 1.0
 RETRY_SECONDS = 1.0
@@ -35,15 +35,23 @@ RETRY_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
+def address_of(store: ListedStore) -> StoreAddress:
+    return StoreAddress(store.name, store.url, store.identity)
+
+
 class NodeController:
     """From the claim of the catalogue to its loss."""
 
-    def __init__(self, node: str, url: str, directory: Path, namespace: NamespaceConfig) -> None:
+    def __init__(
+        self, node: str, url: str, namespace: NamespaceConfig, watched: Mapping[str, PostgresqlLocation]
+    ) -> None:
+        """`url` is the address of the catalogue. `watched` are stores whose owners the node has looked at."""
         self.is_over = False
         """Whether another node has claimed the catalogue."""
         self._node = node
         self._url = url
         self._namespace = namespace
+        self._watched = watched
         self._home: CatalogueHome | None = None
         self._cluster: ClusterController | None = None
         self._catalogue: Catalogue | None = None
@@ -80,12 +88,15 @@ class NodeController:
         cluster = self._cluster = ClusterController(
             members, ConnectionCounter(limits), self._lease, limits.balance_delay / 1000
         )
-        places = {one.name: StoreAddress(one.name, one.url, one.identity) for one in look.stores}
+        places = {
+            store.name: self._watched.get(store.name) or address_of(store).location(self._lease)
+            for store in look.stores
+        }
         loop = asyncio.get_running_loop()
         is_loading = True
 
         def make_host(name: str) -> StoreHost:
-            place = places[name].location(self._lease).place
+            place = places[name].place
             host = RemoteStoreHost(name, "", loop, wall_clock, port.dispatch, None, place)
             cluster.add_store(host, is_new=not is_loading)
             return host
@@ -97,6 +108,9 @@ class NodeController:
         port.inspect_remote = members.inspect
         port.report_transfers = cluster.transfers
         port.report_nodes = cluster.nodes
+        port.report_connections = cluster.connections
+        port.close_at_gateway = cluster.close_connection
+        port.report_figures = cluster.figures
         port.move_remote = cluster.moves.move
         cluster.unchanged = self._catalogue.unchanged
         stores.carrier = members
@@ -104,11 +118,10 @@ class NodeController:
 
         async def run() -> None:
             nonlocal is_loading
-            addresses = {name: store.location(self._lease) for name, store in places.items()}
             there = await asyncio.gather(
-                *[asyncio.to_thread(location.may_exist) for location in addresses.values()]
+                *[asyncio.to_thread(location.may_exist) for location in places.values()]
             )
-            for name, exists in zip(addresses, there, strict=True):
+            for name, exists in zip(places, there, strict=True):
                 if exists:
                     stores.add(name)
             is_loading = False
@@ -117,7 +130,7 @@ class NodeController:
             catalogue = self._catalogue
             assert catalogue is not None
             await catalogue.load([*places])
-            for note in (*catalogue.notes, *await provision(catalogue, self._namespace)):
+            for note in (*catalogue.notes, *await provision(catalogue, self._namespace, rules)):
                 _log.warning("%s", note)
             await cluster.serve(settings, catalogue.readmit)
 
@@ -133,9 +146,9 @@ class NodeController:
             _log.exception("this node cannot be the controller")
             self.is_over = True
 
-    def attach(self, hello: Hello) -> tuple[Welcome, Channel | None]:
+    def attach(self, hello: Hello) -> Channel | str:
         if self._cluster is None or self.is_over:
-            return Welcome(0, "this node is not the controller any more"), None
+            return "this node is not the controller any more"
         return self._cluster.attach(hello)
 
     async def stop(self) -> None:

@@ -8,10 +8,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from busbar.app.config import ConfigError, NamespaceConfig
+from busbar.app.namespace_rules import ensure_rules
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.planning import ChangePlanner
 from busbar.model.api import NamedRule
@@ -24,12 +25,16 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy
 from busbar.model.names import key_of, parent_and_name
+from busbar.model.sas import SasRule
 
 _WITH_RIGHTS = QueueDescription | TopicDescription
 
 
-async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> list[str]:
-    """Apply the configuration. Returns the entities that could not be changed now, because a store is unavailable."""
+async def provision(
+    catalogue: Catalogue, namespace: NamespaceConfig, rules: Sequence[SasRule] = ()
+) -> list[str]:
+    """Apply the configuration; `rules` are those of the namespace. Returns the entities that could not be changed now,
+    because a store is unavailable."""
     first_rules: dict[str, NamedRule] = {}
     for path, description in namespace.entities:
         if isinstance(description, RuleDescription):
@@ -38,6 +43,8 @@ async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> list[st
     later: list[str] = []
     try:
         async with catalogue.batch() as plan:
+            if rules:
+                ensure_rules(plan, rules)
             for path, description in _in_order(namespace):
                 try:
                     _ensure(plan, path, description, first_rules.get(key_of(path)))

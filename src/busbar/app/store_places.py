@@ -213,4 +213,5 @@ class ListedPlace:
             lambda: self._location().counters,
             lambda: self._found is None or self._found.may_speak(),
             lambda: self._location().silence(),
+            lambda seen: self._location().note_silence(seen),
         )

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Generic, Protocol, TypeVar
 
 from busbar.broker.offline_buffer import ALL_CREDIT
+from busbar.fragment.figures import FiguresOfFragments
 from busbar.model.api import Commands, Effects, EffectSink
 from busbar.model.commands import (
     RELEASE,
@@ -66,9 +67,14 @@ class EffectDispatcher:
         """Origins that stand for connections of other processes."""
         self.own_hosts: Callable[[], Iterable[HangingHost]] = tuple
         """The hosts of the stores that this process has."""
+        self.fragment_figures = FiguresOfFragments()
+        """What the fragments of these stores have done."""
 
     def hanging_for(self) -> float:
         return min((host.hanging_for for host in self.own_hosts()), default=0.0)
+
+    def is_near(self, store: str) -> bool:
+        return True
 
     def connect(self, sink: EffectSink, failed: Callable[[], None] | None = None) -> int:
         self._last_origin += 1

@@ -91,6 +91,11 @@ class OfflineBuffer:
                 self._demand(here, demand)
         return drained
 
+    def has_left(self, held: ResumeSession) -> bool:
+        """Whether the holder of a session has left since the store is unavailable."""
+        here = self._at(held.fragment)
+        return not {(held.origin, held.consumer), (held.origin, 0)}.isdisjoint(here.gone)
+
     def drop(self, fragment: int) -> None:
         self._fragments.pop(fragment, None)
 

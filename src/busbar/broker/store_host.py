@@ -60,9 +60,11 @@ from busbar.broker.store_operations import (
     StoreOperation,
 )
 from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreThread
+from busbar.fragment.figures import FiguresOfFragments
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
+from busbar.model.figures import HistogramView, view_of
 from busbar.model.hold_commands import ReleaseHolds
 from busbar.model.node_views import StoreFigures
 from busbar.model.settings import FragmentSettings
@@ -101,12 +103,13 @@ class LocalStoreHost:
         rules: RuleCompiler | None = None,
         thread: Callable[[str, asyncio.AbstractEventLoop, float], StoreThread] = StoreThread,
         inline_messages: int = 0,
+        fragment_figures: FiguresOfFragments | None = None,
     ) -> None:
         """`factory` opens the store (on the store's own thread), `clock` gives ms since 1970, `nonces` a number for the
         locks of each command, `emit` performs effects. `fenced` is called when another owner took the store. Without a
         `place`, a store that is not there is made by the factory. `patience` is in seconds: after it a call hangs. Hosts
         with the same `rules` compile those of a topic once for all of them. `thread` makes the store's thread. Groups of at
-        most `inline_messages` messages are small (rule 4)."""
+        most `inline_messages` messages are small (rule 4). `fragment_figures` counts what fragments do in this process."""
         self.name = name
         self.broker = ""
         self.place = place
@@ -139,6 +142,7 @@ class LocalStoreHost:
         """While the store is handed over: done when all that was applied is durable, or the store has failed."""
         self._turn_due = False
         self._commit_times = CommitTimes()
+        self._fragment_figures = fragment_figures or FiguresOfFragments()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
         self._gate = EffectGate(place, self._thread, self._lifecycle, emit, self._fail)
@@ -202,6 +206,8 @@ class LocalStoreHost:
         """Release the store for another owner. Returns the commands by which clients go on there (hand_over.py). `gateway`
         is the name of this process's gateway. The host takes no commands after that, and is to be closed. Raises ServerBusy
         if the store stays here."""
+        if self.state is StoreState.UNAVAILABLE:
+            return self._give_up()
         if not self._lifecycle.begin_hand_over():
             raise ServerBusy(f"The store '{self.name}' cannot be handed over now. Retry later.")
         self._settled = self._loop.create_future()
@@ -222,6 +228,16 @@ class LocalStoreHost:
         self.shown = None
         commands = take_back(self.commit_loop)
         self._lifecycle.stop(ServerBusy(STORE_FENCED))
+        return commands
+
+    def _give_up(self) -> list[Command]:
+        """Leave an unavailable store to another owner. What is under way on the thread has no effect any more."""
+        commands = self._lifecycle.give_up()
+        if commands is None:
+            raise ServerBusy(f"The store '{self.name}' was taken offline. Bring it online to move it.")
+        self.shown = None
+        self._lifecycle.stop(ServerBusy(STORE_FENCED))
+        self._proceed()
         return commands
 
     def _look_whether_settled(self, settled: asyncio.Future[None]) -> None:
@@ -262,7 +278,9 @@ class LocalStoreHost:
             loaded.update(await run(partial(load, fragments=some, predecessor=before, gateways=gateways)))
         added = []
         for fragment, durable in loaded.items():
-            added.append(Slot(fragment, build_machine(fragment, missing[fragment], durable)))
+            figures = self._fragment_figures.of(fragment)
+            machine = build_machine(fragment, missing[fragment], durable, figures=figures)
+            added.append(Slot(fragment, machine))
             self.commit_loop.add(added[-1])
         for slot in added:
             if slot.machine.settings.topic is not None:
@@ -307,6 +325,7 @@ class LocalStoreHost:
             if slot is not None:
                 self._retired[fragment] = slot
             self._lifecycle.drop_fragment(fragment)
+        self._fragment_figures.forget(fragments)
         self._proceed()
 
     async def remove_fragment(self, fragment: int) -> None:
@@ -386,6 +405,9 @@ class LocalStoreHost:
     def figures(self) -> StoreFigures:
         """How the store works, for operators."""
         return self._commit_times.figures(self.name, self.epoch, self.place)
+
+    def commit_histogram(self) -> HistogramView:
+        return view_of(self._commit_times.histogram)
 
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""

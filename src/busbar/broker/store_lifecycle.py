@@ -33,7 +33,6 @@ it is done, and what follows if it fails.
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -59,6 +58,7 @@ from busbar.broker.store_operations import (
     Admit,
     CheckLocks,
     LookAtFile,
+    Phase,
     Recreate,
     Release,
     Reload,
@@ -76,20 +76,6 @@ from busbar.store.location import StoreLoss, StoreMissing, StoreTakenOffline
 FULL_PAUSE = 1_000
 
 _log = logging.getLogger(__name__)
-
-
-class Phase(enum.Enum):
-    """The operation on the store's handle that is under way."""
-
-    STEADY = enum.auto()  # nothing: it is open, or closed for good
-    ROLLING_BACK = enum.auto()  # Reload
-    RELEASING = enum.auto()  # Release
-    WAITING = enum.auto()  # nothing: for the next attempt, or for an operator
-    REOPENING = enum.auto()  # Reopen
-    ADMITTING = enum.auto()  # Admit
-    CHECKING_LOCKS = enum.auto()  # CheckLocks
-    RECREATING = enum.auto()  # Recreate
-    ADMITTING_EMPTY = enum.auto()  # Admit of a store that was re-created
 
 
 class StoreLifecycle:
@@ -271,6 +257,15 @@ class StoreLifecycle:
         if self.state is StoreState.MOVING:
             self._enter(StoreState.OPEN, now=now)
             self.commit_loop.resume(wall)
+
+    def give_up(self) -> list[Command] | None:
+        """Leave an unavailable store to another broker, which may reach it. Returns the commands by which clients go on
+        there: the sessions that they hold, and what they asked for. None if an operator has taken it offline."""
+        if self.state is not StoreState.UNAVAILABLE or self.is_offline:
+            return None
+        commands = self._replace_machines() + self._buffer.replay()
+        self._enter(StoreState.MOVING)
+        return commands
 
     def _enter(self, state: StoreState, reason: str = "", *, now: int = 0) -> None:
         self.state, self.reason = state, reason
@@ -516,10 +511,11 @@ class StoreLifecycle:
         else:
             self.commit_loop.resume(wall)
 
-    def _replace_machines(self) -> None:
+    def _replace_machines(self) -> list[Command]:
         """Remove all machines, since others will be loaded. What consumers wait for is asked of these again, together with
-        what was not durable."""
+        what was not durable. Returns the sessions that consumers hold, as commands that resume them at another owner."""
         loop = self.commit_loop
+        held: list[Command] = []
         self._undo(
             {
                 item.slot.id: DurableState(item.slot.machine.head(), 0, [], [], [], {})
@@ -529,9 +525,11 @@ class StoreLifecycle:
         for slot in loop.slots.values():
             if not slot.broken:
                 machine = slot.machine
+                held += [one for one in machine.resumptions() if not self._buffer.has_left(one)]
                 loop.emit([busy(one.origin, one.request, self.unavailable_text) for one in machine.awaits()])
                 loop.emit(self._buffer.reset(slot.id, machine.demands()))
         loop.clear()
+        return held
 
     def _attempt_failed(self, error: Exception, now: int, wall: int) -> None:
         """Try again later, unless the store is another owner's."""

@@ -7,6 +7,7 @@ The simulation uses it with stores that fail.
 from __future__ import annotations
 
 import contextlib
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -68,6 +69,20 @@ class Looked:
     fingerprint: object
     has_more: bool
     """The store has more work of its own."""
+
+
+class Phase(enum.Enum):
+    """The operation on the store's handle that is under way."""
+
+    STEADY = enum.auto()  # nothing: it is open, or closed for good
+    ROLLING_BACK = enum.auto()  # Reload
+    RELEASING = enum.auto()  # Release
+    WAITING = enum.auto()  # nothing: for the next attempt, or for an operator
+    REOPENING = enum.auto()  # Reopen
+    ADMITTING = enum.auto()  # Admit
+    CHECKING_LOCKS = enum.auto()  # CheckLocks
+    RECREATING = enum.auto()  # Recreate
+    ADMITTING_EMPTY = enum.auto()  # Admit of a store that was re-created
 
 
 StoreOperation = Reload | Release | Reopen | Recreate | CheckLocks | LookAtFile | Admit

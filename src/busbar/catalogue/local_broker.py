@@ -16,6 +16,7 @@ from busbar.broker.inspection import FragmentCounts, FragmentInquiry
 from busbar.broker.refusals import NO_STORE, NOT_LOADED
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.store_set import StoreSet
+from busbar.model.access import AccessChange
 from busbar.model.api import (
     EntityChangeSink,
     EntityListing,
@@ -29,9 +30,11 @@ from busbar.model.api import (
     TransferReport,
 )
 from busbar.model.commands import Command, Inspect, Peek
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
 from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation
+from busbar.model.figures import ProcessFigures
 from busbar.model.message import (
     ACTIVE,
     DEAD,
@@ -69,6 +72,12 @@ class LocalBroker(EffectDispatcher):
         """Asks the mover of this process, or those of all broker processes."""
         self.report_nodes: Callable[[], Awaitable[Sequence[NodeView]]] | None = None
         """Asks all processes of the namespace."""
+        self.report_connections: Callable[[ConnectionQuery], Awaitable[ConnectionReport]] | None = None
+        """Asks the gateways of all processes."""
+        self.close_at_gateway: Callable[[str], Awaitable[bool]] | None = None
+        """Closes a connection at the gateway that has it."""
+        self.report_figures: Callable[[], Awaitable[Sequence[ProcessFigures]]] | None = None
+        """Asks this process, or all broker processes, what they have done."""
         self._sinks[BROKER_ORIGIN] = self._inquiry.answered
 
     def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
@@ -114,6 +123,9 @@ class LocalBroker(EffectDispatcher):
 
     async def delete(self, path: str) -> None:
         await self._catalogue.delete(path)
+
+    async def change_access(self, path: str, name: str, change: AccessChange) -> EntityView:
+        return await self._catalogue.change_access(path, name, change)
 
     async def change_rules(self, changes: Sequence[RuleChange]) -> None:
         await self._catalogue.change_rules(changes)
@@ -170,7 +182,8 @@ class LocalBroker(EffectDispatcher):
         for view in views:
             fragments.update(self._fragments_of_copies(view))
         counts = await self._counts([*fragments])
-        return [self._runtime(view, counts) for view in views]
+        there = {fragment: one for fragment, one in counts.items() if one.counts}
+        return [self._runtime(view, there) for view in views]
 
     async def _counts(self, fragments: Sequence[int]) -> Counts:
         """What fragments hold, by fragment; those that are unavailable have no counts."""
@@ -181,18 +194,20 @@ class LocalBroker(EffectDispatcher):
             await self._stores.refresh_last_used(fragments)
         answers = await asyncio.gather(*self._ask(fragments, Inspect))
         return {
-            fragment: FragmentCounts(0, list(answer.counts), answer.size)
+            fragment: FragmentCounts(0, list(answer.counts), answer.size, answer.locked, answer.oldest)
             for fragment, answer in zip(fragments, answers, strict=True)
             if isinstance(answer, Inspected)
         }
 
-    def _runtime(self, view: EntityView, found: Counts) -> RuntimeProperties:
-        there = {fragment: one for fragment, one in found.items() if one.counts}
+    def _runtime(self, view: EntityView, there: Counts) -> RuntimeProperties:
+        """What an entity holds. `there` has its fragments that are available."""
         inspected = [there[fragment] for fragment in view.fragments if fragment in there]
         copies = [there[fragment] for fragment in self._fragments_of_copies(view) if fragment in there]
         counts = [sum(answer.counts[lane] for answer in inspected) for lane in range(LANES)]
         return RuntimeProperties(
             active=counts[ACTIVE],
+            locked=sum(answer.locked for answer in inspected),
+            oldest=_oldest(inspected),
             dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
             scheduled=counts[SCHEDULED],
             deferred=counts[DEFERRED],
@@ -254,6 +269,18 @@ class LocalBroker(EffectDispatcher):
 
     async def nodes(self) -> Sequence[NodeView]:
         return await self.report_nodes() if self.report_nodes is not None else ()
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        query.check()
+        if self.report_connections is None:
+            return ConnectionReport([], 0)
+        return await self.report_connections(query)
+
+    async def close_connection(self, id: str) -> bool:
+        return self.close_at_gateway is not None and await self.close_at_gateway(id)
+
+    async def figures(self) -> Sequence[ProcessFigures]:
+        return await self.report_figures() if self.report_figures is not None else ()
 
     async def unavailable_stores(self) -> Sequence[str]:
         assert self._stores is not None
@@ -327,6 +354,12 @@ def _with_figures(view: StoreView, figures: StoreFigures) -> StoreView:
         commit_p99=figures.commit_p99,
         group=figures.group,
     )
+
+
+def _oldest(inspected: Sequence[FragmentCounts]) -> int:
+    """When the first active message of an entity was enqueued; 0 if one of its fragments has messages and does not know."""
+    times = [answer.oldest for answer in inspected if answer.counts[ACTIVE]]
+    return min(times, default=0)
 
 
 def _waiting(answer: Effect, target: int) -> int:

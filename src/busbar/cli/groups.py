@@ -15,15 +15,17 @@ GROUPS = {
     "tap": "Create, show, list, move and delete taps.",
     "dead-letters": "Group, show, resubmit and delete dead letters.",
     "sessions": "List, show and hold message sessions, and set their states.",
-    "namespace": "Show the namespace, and its keys on demand.",
+    "namespace": "Show the namespace, its rules, and its keys on demand.",
     "sas": "Make shared access signatures.",
+    "connections": "List the connections of clients, close one.",
     "stores": "List the messaging stores, take one offline, bring it back.",
     "brokers": "Restart the broker processes of a namespace.",
     "catalogue": "Make a lost catalogue again, from the stores.",
 }
 
-
-LISTING = {
+LISTED_ALONE = ("connections", "stores")
+"""Groups that list when nothing follows them but options."""
+LISTED_BY_ENTITY = {
     "dead-letters": ("list", "show", "resubmit", "delete"),
     "sessions": ("list", "show", "hold", "set-state"),
 }
@@ -31,15 +33,16 @@ LISTING = {
 
 
 def in_full(arguments: list[str]) -> list[str]:
-    """The arguments, with `list` added to `busbar stores` alone, and to a group of LISTING before the name of an entity."""
+    """The arguments, with the `list` that a group means when no command of it is named."""
     if not arguments or "--help" in arguments:
         return arguments
     name, *rest = arguments
-    if name in LISTING and rest and rest[0] not in LISTING[name] and not rest[0].startswith("-"):
+    is_command = bool(rest) and not rest[0].startswith("-")
+    if name in LISTED_ALONE and not is_command:
         return [name, "list", *rest]
-    if name != "stores":
-        return arguments
-    return arguments if rest and not rest[0].startswith("-") else ["stores", "list", *rest]
+    if name in LISTED_BY_ENTITY and is_command and rest[0] not in LISTED_BY_ENTITY[name]:
+        return [name, "list", *rest]
+    return arguments
 
 
 def groups_for(arguments: list[str]) -> list[typer.Typer]:
@@ -50,6 +53,7 @@ def groups_for(arguments: list[str]) -> list[typer.Typer]:
 
 def _built(name: str) -> typer.Typer:
     if name == "rule":
+        import busbar.cli.rule_test  # noqa: F401  # adds its command to the others
         from busbar.cli.rule import rule_commands
 
         return rule_commands
@@ -77,6 +81,10 @@ def _built(name: str) -> typer.Typer:
         from busbar.cli.stores import stores_commands
 
         return stores_commands
+    if name == "connections":
+        from busbar.cli.connections import connections_commands
+
+        return connections_commands
     if name == "brokers":
         from busbar.cli.brokers import brokers_commands
 

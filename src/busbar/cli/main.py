@@ -145,6 +145,15 @@ NodeKey = Annotated[Path | None, typer.Option("--node-key", metavar="FILE", help
 NodeCa = Annotated[
     Path | None, typer.Option("--node-ca", metavar="FILE", help="The authority of all nodes (PEM).")
 ]
+NodeLevel = Annotated[
+    int,
+    typer.Option(
+        "--node-level",
+        metavar="N",
+        help="Offer other nodes no later version of the protocol between nodes; for upgrades.",
+        show_default=False,
+    ),
+]
 MoreStores = Annotated[list[str] | None, typer.Argument(metavar="URL", hidden=True)]
 Brokers = Annotated[
     int,
@@ -178,6 +187,7 @@ def serve(
     node_cert: NodeCert = None,
     node_key: NodeKey = None,
     node_ca: NodeCa = None,
+    node_level: NodeLevel = 0,
     dev: Dev = False,
 ) -> None:
     """Serve a namespace until Ctrl-C. The line that starts with "ready " has the connection string."""
@@ -210,6 +220,7 @@ def serve(
                     [*(stores or ()), *(more_stores or ())],
                     node_address,
                     (node_cert, node_key, node_ca),
+                    node_level,
                 ),
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from busbar.cli.auth_rule import add_auth_rule_commands
 from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
@@ -9,6 +10,7 @@ from busbar.cli.options import Output, command, group
 from busbar.cli.output import OutputFormat, label, print_details, print_json
 
 namespace_commands = group("namespace", GROUPS["namespace"])
+add_auth_rule_commands(namespace_commands, "namespace")
 
 _ELEMENTS = (
     "Name",

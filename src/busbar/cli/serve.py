@@ -44,16 +44,17 @@ def node_config(
     stores: Sequence[str],
     address: str,
     files: tuple[Path | None, Path | None, Path | None],
+    level: int,
 ) -> NodeConfig | None:
     """What the options of a node ask for; None without `--node`. Raises ConfigError."""
     if not name:
-        if port or address or any(files):
+        if port or address or any(files) or level:
             raise ConfigError(
-                "--node-port, --node-address, --node-cert, --node-key and --node-ca belong to --node."
+                "--node-port, --node-address, --node-level, --node-cert, --node-key and --node-ca belong to --node."
             )
         return None
     wanted = parse_stores(stores) if stores else WantedStores(0)
-    return NodeConfig(name, catalogue, host, port, brokers, wanted, address, *files)
+    return NodeConfig(name, catalogue, host, port, brokers, wanted, address, *files, level)
 
 
 def run(config: Callable[[], ServeConfig]) -> int:

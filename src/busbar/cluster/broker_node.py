@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from busbar import __version__
 from busbar.broker.move_runner import MoveRunner
+from busbar.broker.process_figures import process_figures
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.change import EntityChange
 from busbar.cluster.channel import Channel
@@ -24,10 +25,14 @@ from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer, PeerServers
 from busbar.cluster.remote_store import PeerClient
 from busbar.cluster.store_route import StoreRoute
+from busbar.fragment.figures import FiguresOfFragments
 from busbar.model.api import EntityView, TransferReport
 from busbar.model.commands import Command
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect
+from busbar.model.figures import GatewayFigures, ProcessFigures
 from busbar.model.node_views import NodeView
+from busbar.store.location import OwnerSilence
 
 PEER = "peer"
 """The label of a socket that leads to the stores of another broker process, whose name follows."""
@@ -44,11 +49,18 @@ class ServingGateway(Protocol):
     def connection_count(self) -> int:
         """How many client connections there are."""
 
+    def figures(self) -> GatewayFigures:
+        """What it has done."""
+
     def adopt(self, what: socket.socket) -> None:
         """Serve a client that the controller has accepted."""
 
     def evict_oldest(self) -> None:
         """Close the oldest connection, since descriptors have run out."""
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport: ...
+
+    async def close_connection(self, id: str) -> bool: ...
 
     async def stop(self) -> None: ...
 
@@ -88,11 +100,18 @@ class BrokerNode:
         self.peer_addresses: dict[str, str] = {}
         """By broker of another node, where its stores can be reached."""
         self._served = PeerServers(self._port)
+        self.look_at: Callable[[str], OwnerSilence] = lambda store: OwnerSilence(-1.0)
+        """Looks at the owner of a store, in its own place."""
 
     @property
     def catalogue_version(self) -> int:
         """The number of the last change of the catalogue that this broker has."""
         return self._port.replica.version
+
+    @property
+    def fragment_figures(self) -> FiguresOfFragments:
+        """What the fragments of this process have done."""
+        return self._port.fragment_figures
 
     def emit(self, effects: list[Effect]) -> None:
         self._port.dispatch(effects)
@@ -177,6 +196,22 @@ class BrokerNode:
             stores=[host.name for host in hosts],
             figures=[host.figures() for host in hosts],
         )
+
+    async def look_at_store(self, store: str) -> OwnerSilence:
+        return await asyncio.to_thread(self.look_at, store)
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        if self._gateway is None:
+            return ConnectionReport([], 0)
+        return await self._gateway.connection_report(query)
+
+    async def close_connection(self, id: str) -> bool:
+        return self._gateway is not None and await self._gateway.close_connection(id)
+
+    async def figures(self) -> ProcessFigures:
+        assert self.channel is not None
+        gateway = self._gateway.figures() if self._gateway is not None else GatewayFigures()
+        return process_figures(self._name, self.fragment_figures, self.channel.hosts.values(), gateway)
 
     async def close_gateway(self) -> None:
         await self._moves.stop()

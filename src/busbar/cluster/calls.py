@@ -7,6 +7,8 @@ Rules:
 3. The frame is written when the method is called, not when its result is awaited. So calls cross in the order in which they
    are made.
 4. A name that the protocol does not have, or arguments that do not fit it, are a WireError and call nothing.
+5. A method that came with a later version of the protocol is marked with it (`since`). Over a channel of a lower level it is
+   not sent: a call without a reply is dropped, and one with a reply raises NotAtThisLevel.
 """
 
 from __future__ import annotations
@@ -24,8 +26,25 @@ from busbar.cluster.crossings import crossing_of
 T = TypeVar("T")
 
 
+class NotAtThisLevel(Exception):
+    """The other process is of an earlier release, and does not have this call."""
+
+
+def since(level: int) -> Callable[[T], T]:
+    """Marks a method of a protocol that came with that version of it."""
+
+    def mark(function: T) -> T:
+        function.level = level  # type: ignore[attr-defined]  # functions take attributes
+        return function
+
+    return mark
+
+
 class CallingChannel(Protocol):
     """What carries calls to the other process."""
+
+    @property
+    def level(self) -> int: ...
 
     def notify(self, target: str, method: str, arguments: msgspec.Raw) -> None: ...
 
@@ -38,6 +57,7 @@ class RemoteMethod:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = function.__name__
         self.has_reply = inspect.iscoroutinefunction(function)
+        self.level: int = getattr(function, "level", 1)
         self._signature = inspect.signature(function)
         hints = get_type_hints(function)
         result, self._encode_result, self._decode_result = crossing_of(hints.pop("return"))
@@ -81,11 +101,12 @@ class RemoteInterface(Generic[T]):
         }
 
     def perform(
-        self, target: object, method: str, arguments: msgspec.Raw
+        self, target: object, method: str, arguments: msgspec.Raw, level: int | None = None
     ) -> Coroutine[None, None, object] | None:
-        """Call a method of `target`. The coroutine, if there is one, gives the reply. Raises WireError."""
+        """Call a method of `target`, over a channel of that level. The coroutine, if there is one, gives the reply. Raises
+        WireError."""
         known = self.methods.get(method)
-        if known is None:
+        if known is None or (level is not None and known.level > level):
             raise WireError(f"'{method}' is not a call of this channel.")
         done = getattr(target, method)(*known.decode(arguments))
         return known.reply(done) if known.has_reply else None
@@ -93,6 +114,10 @@ class RemoteInterface(Generic[T]):
     def remote(self, channel: CallingChannel, target: str = "") -> T:
         """The object of that name in the other process."""
         return cast(T, _Remote(self.methods, channel, target))
+
+
+async def _refuse(name: str, level: int) -> None:
+    raise NotAtThisLevel(f"The other process has level {level} and no '{name}'.")
 
 
 class _Remote:
@@ -108,6 +133,8 @@ class _Remote:
         channel, target = self._channel, self._target
 
         def call(*arguments: Any, **named: Any) -> Coroutine[Any, Any, Any] | None:
+            if method.level > channel.level:
+                return _refuse(name, channel.level) if method.has_reply else None
             encoded = method.encode(*arguments, **named)
             if method.has_reply:
                 return method.result(channel.start_call(target, name, encoded))

@@ -25,6 +25,7 @@ import msgspec
 from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.codec import WireError
 from busbar.cluster.failures import ChannelClosed, decode_error, encode_error
+from busbar.cluster.hello import PROTOCOL_VERSIONS
 from busbar.cluster.protocol import (
     Call,
     CallError,
@@ -115,6 +116,8 @@ class Channel(asyncio.Protocol, ABC):
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_lost = False
         self.is_aborted = False
+        self.level = max(PROTOCOL_VERSIONS)
+        """The version that both ends have (hello.py)."""
 
     @property
     def is_silent(self) -> bool:
@@ -208,7 +211,7 @@ class Channel(asyncio.Protocol, ABC):
 
     def _begin(self, call: Call) -> None:
         interface, target = self.served(call.target)
-        work = interface.perform(target, call.method, call.arguments)
+        work = interface.perform(target, call.method, call.arguments, self.level)
         if work is not None:
             task = asyncio.get_running_loop().create_task(self._answer(call, work))
             self._tasks.add(task)

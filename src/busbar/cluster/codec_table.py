@@ -289,7 +289,7 @@ EFFECTS: dict[type[Any], tuple[int, Fields]] = {
     ]),
     Inspected: (15, [
         ("origin", Int), ("request", Int), ("counts", list[Int]), ("size", Int), ("last", Int),
-        ("duplicates", Int), ("outbox", dict[Int, Int] | None),
+        ("duplicates", Int), ("outbox", dict[Int, Int] | None), ("locked", Int), ("oldest", Int),
     ]),
     DuplicateReport: (16, [
         ("origin", Int), ("request", Int), ("dropped", Int), ("remembered", Int), ("ids", list[str]),

@@ -3,9 +3,9 @@
 Rules:
 1. Broker processes of all nodes connect to the controller, which has no processes of its own. A broker that connects
    reports the stores that it owns. It keeps them: another controller before this one may have assigned them.
-2. A store whose broker is not connected is watched in its own place. The session of its owner may have ended, or nothing
-   may be seen of the owner for a quarter of a lease. Then the store is assigned to the connected broker with the fewest
-   stores. That broker claims it when it is free. While the owner works, the store stays assigned to it: others may reach it.
+2. If no connected broker has a store, and its owner has ended or is silent, the store is assigned to the connected broker
+   with the fewest stores (owner_watch.py). That broker claims it when it is free. A store that its broker cannot reach goes
+   to one that can.
 3. A broker that does not answer a ping in time is silent: its channel is ended, and rule 2 follows.
 4. A gateway has ended when its broker reports that it leaves, or when its node has started the broker again. A channel
    that ended proves nothing: clients of that gateway may hold sessions.
@@ -27,33 +27,34 @@ from typing import Any
 import msgspec
 
 from busbar.broker.fragment_loading import ANY_GATEWAY
-from busbar.broker.host_api import StoreHost
+from busbar.broker.host_api import StoreHost, StoreState
 from busbar.cluster import protocol
 from busbar.cluster.broker_connection import BrokerConnection
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.claims import StoreClaims
 from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
-from busbar.cluster.hello import PROTOCOL_VERSIONS, Hello, Welcome
+from busbar.cluster.connection_reports import close_connection_of, connections_of
+from busbar.cluster.gathering import figures_of
+from busbar.cluster.hello import Hello
 from busbar.cluster.node_settings import NodeSettings, share_of
+from busbar.cluster.owner_watch import OwnerWatch
 from busbar.cluster.remote_store import OUT_OF_REACH
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.store_moves import StoreMoves
 from busbar.cluster.supervisor import VIEW_SECONDS
 from busbar.model.api import TransferReport
-from busbar.model.errors import BusbarError
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
+from busbar.model.errors import BusbarError, ServerBusy
+from busbar.model.figures import ProcessFigures
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.store.contract import StoreError
+from busbar.store.location import OwnerSilence
 
-LOOK_SECONDS = 0.25
 PINGS = 12
 """In each lease. A broker is silent if two of them are not answered."""
-SHORTEST_SILENCE = 1.5
-"""Seconds: an idle owner shows each second that it works."""
 SHORTEST_PATIENCE = 0.75
 """Seconds for an answer to a ping: a busy process takes some time."""
-SILENT = 4
-"""After this part of a lease without a sign of a store's owner, another broker is asked to claim the store."""
 REMEMBERED_GATEWAYS = 256
 GONE_SECONDS = 30.0
 """After this time without a channel, the connections of a broker are not counted any more."""
@@ -110,7 +111,7 @@ class ClusterController:
         self._counter.expect(STARTING)  # until the brokers that were there before have connected
         self._members = members
         self._ping_seconds = lease / PINGS
-        self._silent_owner = max(lease / SILENT, SHORTEST_SILENCE)
+        self._owner_watch = OwnerWatch(self, lease)
         self._brokers: dict[str, AttachedBroker] = {}
         self._hosts: dict[str, RemoteStoreHost] = {}
         self._ended: deque[tuple[str, str]] = deque(maxlen=REMEMBERED_GATEWAYS)
@@ -118,13 +119,12 @@ class ClusterController:
         self._settings: NodeSettings | None = None
         self._readmit: Callable[[StoreHost], Awaitable[None]] | None = None
         self._joined = asyncio.Event()
-        self._orphaned = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_abandoned = False
 
     # ---- brokers ----
 
-    def attach(self, hello: Hello) -> tuple[Welcome, Channel | None]:
+    def attach(self, hello: Hello) -> Channel:
         """The channel for a broker that connects."""
         broker = AttachedBroker(hello)
         if hello.catalogue:
@@ -142,7 +142,7 @@ class ClusterController:
             is_ready=lambda: self._settings is not None,
         )
         asyncio.get_running_loop().call_soon(self._start, self._join(broker, hello))
-        return Welcome(max(PROTOCOL_VERSIONS)), broker.channel
+        return broker.channel
 
     async def _join(self, broker: AttachedBroker, hello: Hello) -> None:
         before = self._brokers.get(broker.name)
@@ -203,7 +203,6 @@ class ClusterController:
         if self._brokers.get(broker.name) is broker:
             _log.warning("the channel to %s has ended", broker.name)
             asyncio.get_running_loop().call_later(GONE_SECONDS, self._free_connections, broker)
-        self._orphaned.set()
         self.moves.members_changed()
 
     def _free_connections(self, broker: AttachedBroker) -> None:
@@ -246,16 +245,18 @@ class ClusterController:
         self._hosts[host.name] = host
         host.gateways = lambda: [ANY_GATEWAY]
         host.on_open = lambda: self._tell_ended(host)
-        takers = self._takers()
+        takers = self.takers()
         owners = [broker for broker in takers if host.name in broker.held]
         if owners:
             self._keep(host.name, owners[0])
         elif is_new and takers:
             self._give(host, takers[0])
 
-    def _takers(self) -> list[AttachedBroker]:
+    def takers(self, without: str = "") -> list[AttachedBroker]:
         """The brokers that can own stores, those with the fewest first."""
-        connected = [broker for broker in self._brokers.values() if broker.is_connected]
+        connected = [
+            broker for broker in self._brokers.values() if broker.is_connected and broker.name != without
+        ]
         return sorted(connected, key=lambda broker: (broker.is_leaving, len(broker.hosts), broker.name))
 
     def _tell_ended(self, host: RemoteStoreHost) -> None:
@@ -264,51 +265,54 @@ class ClusterController:
             for name, gateway in self._ended:
                 broker.there.broker_ended(name, gateway)
 
-    def _orphans(self) -> list[RemoteStoreHost]:
-        found = []
-        for store, host in self._hosts.items():
-            broker = self._brokers.get(self._claims.owners.get(store, ""))
-            if broker is None or not broker.is_connected:
-                found.append(host)
-        return found
+    def _broker_of(self, host: RemoteStoreHost) -> AttachedBroker | None:
+        """The connected broker that has a store."""
+        broker = self._brokers.get(self._claims.owners.get(host.name, ""))
+        return broker if broker is not None and broker.is_connected and host.name in broker.hosts else None
+
+    def orphans(self) -> list[RemoteStoreHost]:
+        """Stores that no connected broker has. A broker that was started again does not have those of its predecessor."""
+        return [host for host in self._hosts.values() if self._broker_of(host) is None]
+
+    def unreached(self) -> list[RemoteStoreHost]:
+        """Stores that are unavailable at connected brokers, and not by an operator's wish."""
+        if self._settings is None:
+            return []
+        return [
+            host
+            for host in self._hosts.values()
+            if host.state is StoreState.UNAVAILABLE and not host.is_offline and self._broker_of(host)
+        ]
 
     async def assign_orphans(self) -> None:
         """Look at the stores whose brokers are not connected, and assign those that may be claimed (rule 2)."""
-        orphans = self._orphans()
-        looks = [asyncio.to_thread(host.place.silence) for host in orphans if host.place is not None]
-        silences = await asyncio.gather(*looks)
-        left = self._orphans()
-        for host, silence in zip(orphans, silences, strict=True):
-            takers = self._takers()
-            if silence < self._silent_owner or host not in left or not takers:
-                continue
-            before = self._brokers.get(self._claims.owners.get(host.name, ""))
-            if before is not None:
-                before.hosts.pop(host.name, None)
-            taker = takers[0]
-            if self._settings is not None:
-                host.disconnected(OUT_OF_REACH)  # also one that had no broker yet has to be brought back
-            self._give(host, taker)
-            if self._settings is not None:
-                self.takeovers[host.name] += 1
-                _log.warning("%s is claimed by %s", host.name, taker.name)
-                if before is not None:
-                    for other in self._open_brokers():
-                        other.there.broker_lost(before.name)
-                self._publish({host.name: taker.name})
-                host.start_restoring()
+        await self._owner_watch.take_over_all()
+
+    def assign(self, host: RemoteStoreHost, taker: AttachedBroker, seen: OwnerSilence) -> None:
+        """Have a broker claim a store whose owner is not there, or silent."""
+        before = self._brokers.get(self._claims.owners.get(host.name, ""))
+        if before is not None:
+            before.hosts.pop(host.name, None)
+        if self._settings is not None:
+            host.disconnected(OUT_OF_REACH)  # also one that had no broker yet has to be brought back
+        self._give(host, taker)
+        host.owner_seen(seen)
+        if self._settings is not None:
+            self.takeovers[host.name] += 1
+            _log.warning("%s is claimed by %s", host.name, taker.name)
+            if before is not None and not before.is_connected:
+                for other in self._open_brokers():
+                    other.there.broker_lost(before.name)
+            self._publish({host.name: taker.name})
+            host.start_restoring()
+
+    async def move_unreached(self, host: RemoteStoreHost, taker: str) -> None:
+        """Move a store to a broker that reaches it. Raises ServerBusy if it stays."""
+        await self.moves.hand_over(host.name, taker)
 
     def _publish(self, owners: dict[str, str]) -> None:
         for broker in self._open_brokers():
             broker.there.stores_moved(owners)
-
-    async def _watch_orphans(self) -> None:
-        while True:
-            if not self._orphans():
-                self._orphaned.clear()
-                await self._orphaned.wait()
-            await self.assign_orphans()
-            await asyncio.sleep(LOOK_SECONDS)
 
     # ---- serving ----
 
@@ -317,14 +321,14 @@ class ClusterController:
         they own are known."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
-        while len(self._takers()) < count:
+        while len(self.takers()) < count:
             self._joined.clear()
             left = deadline - loop.time()
-            if left <= 0 and self._takers():
+            if left <= 0 and self.takers():
                 break
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._joined.wait(), left if left > 0 else None)
-        pings = [broker.there.ping() for broker in self._takers()]
+        pings = [broker.there.ping() for broker in self.takers()]
         await asyncio.gather(*pings, return_exceptions=True)
 
     async def serve(self, settings: NodeSettings, readmit: Callable[[StoreHost], Awaitable[None]]) -> None:
@@ -336,7 +340,7 @@ class ClusterController:
         await asyncio.gather(
             *[self._open_or_wait(broker) for broker in self._brokers.values() if broker.is_connected]
         )
-        self._start(self._watch_orphans())
+        self._start(self._owner_watch.run())
 
     async def _open_or_wait(self, broker: AttachedBroker) -> None:
         with contextlib.suppress(ChannelClosed):
@@ -377,12 +381,18 @@ class ClusterController:
     async def _hand_over(self, store: str, to: str) -> None:
         """Hand a store over to another broker. Returns when it is open there, or it takes too long. Raises ServerBusy if it
         stays, and ChannelClosed if the channel to one of the two has ended."""
-        here, there = self._brokers[self._claims.owners[store]], self._brokers[to]
-        host = here.hosts[store]
+        host, there = self._hosts[store], self._brokers[to]
         async with self.unchanged(host):
-            await host.hand_over()
-            del here.hosts[store]
-            if there.is_connected:
+            here = self._broker_of(host)
+            if here is None:
+                raise ServerBusy(f"No broker has the store '{store}' now. Retry later.")
+            if host.detached:  # the broker has never opened it
+                self._start(_close_there(here, store))
+                host.disconnected(OUT_OF_REACH)
+            else:
+                await host.hand_over(even_unavailable=True)
+            here.hosts.pop(store, None)
+            if there.is_connected:  # else it is an orphan now
                 self._give(host, there)
                 host.start_restoring()
                 self._publish({store: to})
@@ -392,7 +402,7 @@ class ClusterController:
         """Hand the stores of a broker that leaves over to others."""
         broker.is_leaving = True
         for store in [*broker.hosts]:
-            takers = [taker for taker in self._takers() if taker.is_open and not taker.is_leaving]
+            takers = [taker for taker in self.takers() if taker.is_open and not taker.is_leaving]
             if not takers:
                 return
             try:
@@ -408,6 +418,10 @@ class ClusterController:
             found[0] = replace(found[0], figures=[*found[0].figures, *taken])
         return [*found]
 
+    async def figures(self) -> list[ProcessFigures]:
+        """What all broker processes have done. One that does not answer is left out."""
+        return await figures_of([broker.there for broker in self._open_brokers()])
+
     async def transfers(self) -> TransferReport:
         """What all brokers move and hold. One that ends meanwhile is left out."""
         asked = [broker.there.transfers() for broker in self._open_brokers()]
@@ -415,6 +429,14 @@ class ClusterController:
         found = [report for report in reports if isinstance(report, TransferReport)]
         moved = sum(report.moved for report in found)
         return TransferReport(moved, [view for report in found for view in report.transfers])
+
+    async def connections(self, query: ConnectionQuery) -> ConnectionReport:
+        """The connections of the clients of all brokers."""
+        return await connections_of([broker.there for broker in self._open_brokers()], query)
+
+    async def close_connection(self, id: str) -> bool:
+        """Close a connection at the broker that has it; whether one has it."""
+        return await close_connection_of([broker.there for broker in self._open_brokers()], id)
 
     async def abandon(self) -> None:
         """Stop being the controller. Brokers keep their stores and clients, and connect to the next one."""

@@ -30,6 +30,7 @@ from busbar.model.commands import Command
 from busbar.model.effects import Effect, Inspected
 from busbar.model.errors import ServerBusy
 from busbar.store.contract import StoreError
+from busbar.store.location import OwnerSilence
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class ControllerConnection(Channel):
         self._ended = ended
         self._member = member
         self._inquiry = FragmentInquiry(OWN_REQUESTS)
+        self._closing: set[asyncio.Task[None]] = set()
 
     def handle_frame(self, frame: protocol.StoreFrame) -> None:
         if not isinstance(frame, protocol.CommandsFrame):
@@ -144,7 +146,9 @@ class ControllerConnection(Channel):
         for fragment, answer in zip(asked, await asyncio.gather(*waiting), strict=True):
             if isinstance(answer, Inspected):
                 used = found[fragment].last_used
-                found[fragment] = FragmentCounts(used, list(answer.counts), answer.size)
+                found[fragment] = FragmentCounts(
+                    used, list(answer.counts), answer.size, answer.locked, answer.oldest
+                )
         return found
 
     async def apply_change(
@@ -173,11 +177,16 @@ class ControllerConnection(Channel):
     async def _hand_over(self, host: LocalStoreHost) -> list[Command]:
         if self._member is None:
             raise ServerBusy(f"The store '{host.name}' cannot be handed over before there are gateways.")
+        is_reached = host.is_open
         commands = await self._member.hand_over(host)
         self._closed(host)
         own = [command for command in commands if command.request >= OWN_REQUESTS]
         self._inquiry.answered([busy(one.origin, one.request, STORE_UNAVAILABLE) for one in own])
-        await host.close()  # the next owner can open it when this one has closed it
+        closing = asyncio.get_running_loop().create_task(host.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        if is_reached:
+            await closing  # the next owner can open it when this one has closed it
         return [command for command in commands if command.request < OWN_REQUESTS]
 
     def _closed(self, host: LocalStoreHost) -> None:
@@ -209,6 +218,10 @@ class OwnedStore:
     def set_gateways(self, gateways: Sequence[str]) -> None:
         self._host.gateways = {*gateways}
 
+    def owner_seen(self, seen: OwnerSilence) -> None:
+        if self._host.place is not None:
+            self._host.place.note_silence(seen)
+
     async def last_uses(self, fragments: Sequence[int]) -> Sequence[int]:
         return [self._host.last_used(fragment) for fragment in fragments]
 
@@ -224,5 +237,5 @@ class OwnedStore:
         return await self._hand_over(self._host)
 
     async def close(self) -> None:
+        self._closed(self._host)  # the same store can be assigned again while the thread of this host ends
         await self._host.close()
-        self._closed(self._host)

@@ -4,7 +4,9 @@ Rules:
 1. Both ends have shown certificates of the namespace's authority before anything is read (node_tls.py). The node that a
    hello names is the node of the certificate.
 2. The process that connects sends a hello, the other one a welcome. Both are frames of at most LARGEST_HELLO bytes.
-3. The versions of both have one in common: that is used. A process has its own version and the one before.
+3. The versions of both have one in common: the highest such version is the level of the channel. A process has its own
+   version and the one before, unless its operator lets it offer less (`--node-level`). What a lower level does not have is
+   not sent over the channel (calls.py).
 4. A process of another namespace, or one that was looking for another broker, is refused with the reason.
 """
 
@@ -14,8 +16,9 @@ import msgspec
 
 from busbar.cluster.codec import WireError
 
-PROTOCOL_VERSIONS = [1]
-"""The version of the channels between nodes, and the one before."""
+PROTOCOL_VERSIONS = [2, 1]
+"""The version of the channels between nodes, and the one before. A new one is made when a call or a frame is added that
+earlier releases do not have; the calls name it (protocol.py)."""
 LARGEST_HELLO = 64 * 1024
 TO_CONTROLLER = "controller"
 TO_STORES = "stores"
@@ -71,11 +74,14 @@ def read_welcome(body: bytes) -> Welcome:
         raise WireError(f"no welcome: {error}") from None
 
 
-def judge(hello: Hello, namespace: str, certified: str, known_as: str) -> Welcome:
-    """What a hello is answered with. `certified` is the node of the certificate, `known_as` this process."""
-    common = [version for version in hello.versions if version in PROTOCOL_VERSIONS]
+def judge(
+    hello: Hello, namespace: str, certified: str, known_as: str, versions: list[int] = PROTOCOL_VERSIONS
+) -> Welcome:
+    """What a hello is answered with. `certified` is the node of the certificate, `known_as` this process, which offers these
+    versions."""
+    common = [version for version in hello.versions if version in versions]
     if not common:
-        return Welcome(0, f"it has the versions {hello.versions}, this one has {PROTOCOL_VERSIONS}")
+        return Welcome(0, f"it has the versions {hello.versions}, this one has {versions}")
     if hello.namespace != namespace:
         return Welcome(0, "it is of another namespace")
     if hello.node != certified:

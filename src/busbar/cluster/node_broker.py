@@ -22,7 +22,7 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.codec import WireError
 from busbar.cluster.controller_connection import ControllerConnection
-from busbar.cluster.hello import PROTOCOL_VERSIONS, TO_CONTROLLER, TO_STORES, Hello, Welcome
+from busbar.cluster.hello import TO_CONTROLLER, TO_STORES, Hello
 from busbar.cluster.node_port import HelloRefused, NodePort, dial
 from busbar.cluster.node_processes import STARTED, STARTING, BrokerStart, StartingNode
 from busbar.cluster.node_tls import NodeTls
@@ -50,7 +50,7 @@ class NodeBroker(Channel):
         self._node = node
         self._tls = tls
         self._ended = ended
-        self._port = NodePort(tls, start.namespace, start.name, self._serve_peer)
+        self._port = NodePort(tls, start.namespace, start.name, self._serve_peer, start.versions)
         self._address = ""
         self._controller = ("", "")
         self._changed = asyncio.Event()
@@ -148,14 +148,15 @@ class NodeBroker(Channel):
             held,
             start.ended,
             self._node.catalogue_version,
+            start.versions,
         )
 
     # ---- other brokers (rule 2) ----
 
-    def _serve_peer(self, hello: Hello) -> tuple[Welcome, Channel | None]:
+    def _serve_peer(self, hello: Hello) -> Channel | str:
         if hello.purpose != TO_STORES:
-            return Welcome(0, "this is not the controller"), None
-        return Welcome(max(PROTOCOL_VERSIONS)), self._node.peer_server(hello.broker, hello.gateway)
+            return "this is not the controller"
+        return self._node.peer_server(hello.broker, hello.gateway)
 
     def _reach(self, broker: str) -> None:
         """Make a channel to the stores of another broker, unless one is being made."""
@@ -167,7 +168,15 @@ class NodeBroker(Channel):
 
     async def _dial(self, broker: str, address: str) -> None:
         start = self._start
-        hello = Hello(TO_STORES, start.namespace, start.node, start.name, start.gateway, broker)
+        hello = Hello(
+            TO_STORES,
+            start.namespace,
+            start.node,
+            start.name,
+            start.gateway,
+            broker,
+            versions=start.versions,
+        )
         try:
             make = self._node.peer_client
             await dial(address, self._tls, hello, node_of(broker), lambda: make(broker))

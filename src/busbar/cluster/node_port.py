@@ -18,7 +18,16 @@ from typing import cast
 
 from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError
-from busbar.cluster.hello import LARGEST_HELLO, Hello, Welcome, frame_of, judge, read_hello, read_welcome
+from busbar.cluster.hello import (
+    LARGEST_HELLO,
+    PROTOCOL_VERSIONS,
+    Hello,
+    Welcome,
+    frame_of,
+    judge,
+    read_hello,
+    read_welcome,
+)
 from busbar.cluster.node_tls import NodeTls, certified_name
 
 HELLO_SECONDS = 5.0
@@ -27,8 +36,8 @@ ACCEPT_PAUSE = 0.1
 
 _log = logging.getLogger(__name__)
 
-Answer = Callable[[Hello], tuple[Welcome, Channel | None]]
-"""Decides what a hello becomes. Without a channel the connection is closed behind the welcome."""
+Answer = Callable[[Hello], Channel | str]
+"""Decides what a hello becomes: a channel, or the reason for which it is refused."""
 
 
 class _Opening(asyncio.Protocol):
@@ -81,8 +90,17 @@ class _Opening(asyncio.Protocol):
 class NodePort:
     """The port at which other processes of the namespace connect to this one."""
 
-    def __init__(self, tls: NodeTls, namespace: str, known_as: str, answer: Answer) -> None:
+    def __init__(
+        self,
+        tls: NodeTls,
+        namespace: str,
+        known_as: str,
+        answer: Answer,
+        versions: list[int] = PROTOCOL_VERSIONS,
+    ) -> None:
+        """`known_as` is the name by which others look for this process, and `versions` are those that it offers."""
         self._tls = tls
+        self._versions = versions
         self._namespace = namespace
         self._known_as = known_as
         self._answer = answer
@@ -132,15 +150,16 @@ class NodePort:
                     lambda: opening, client, ssl=self._tls.accepting, ssl_handshake_timeout=HELLO_SECONDS
                 )
                 hello = read_hello(await opening.first)
-            welcome = judge(hello, self._namespace, certified_name(transport), self._known_as)
-            channel = None
-            if welcome.version:
-                welcome, channel = self._answer(hello)
-            transport.write(frame_of(welcome))
-            if channel is None:
-                _log.info("%s is refused at the node port: %s", hello.broker, welcome.reason)
+            certified = certified_name(transport)
+            welcome = judge(hello, self._namespace, certified, self._known_as, self._versions)
+            channel = self._answer(hello) if welcome.version else welcome.reason
+            if isinstance(channel, str):
+                _log.info("%s is refused at the node port: %s", hello.broker, channel)
+                transport.write(frame_of(Welcome(0, channel)))
                 transport.close()
             else:
+                transport.write(frame_of(welcome))
+                channel.level = welcome.version
                 opening.become(channel)
         except (OSError, TimeoutError, WireError) as error:  # ssl.SSLError is an OSError
             reason = str(error) or "it did not say who it is in time"
@@ -173,7 +192,10 @@ async def dial(
             welcome = read_welcome(await opening.first)
         if not welcome.version:
             raise HelloRefused(welcome.reason)
+        if welcome.version not in hello.versions:
+            raise WireError(f"it answers with version {welcome.version}, and was offered {hello.versions}")
         channel = make_channel()
+        channel.level = welcome.version
         opening.become(channel)
         return channel
     except BaseException:

@@ -41,6 +41,8 @@ class BrokerStart(msgspec.Struct):
     node_key: str
     node_authority: str
     """For other nodes."""
+    versions: list[int]
+    """The versions of the channels between nodes that it offers."""
 
 
 class StartedBroker(Protocol):

@@ -13,14 +13,17 @@ import msgspec
 from busbar.broker.host_api import StoreHost
 from busbar.broker.inspection import FragmentCounts
 from busbar.catalogue.change import EntityChange, StoreChange
-from busbar.cluster.calls import RemoteInterface
+from busbar.cluster.calls import RemoteInterface, since
 from busbar.cluster.codec_table import Int
 from busbar.cluster.failures import Failure
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.shared_quota import QuotaCounter
-from busbar.model.api import CatalogueApi, EntityView, StoreApi, TransferReport
+from busbar.model.api import CatalogueApi, ConnectionApi, EntityView, StoreApi, TransferReport
 from busbar.model.commands import Command
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
+from busbar.model.figures import ProcessFigures
 from busbar.model.node_views import NodeView
+from busbar.store.location import OwnerSilence
 
 NODE = ""
 """The target of calls for a process as a whole. Other targets are stores, by their names."""
@@ -41,6 +44,10 @@ class HostedStore(StoreHost, Protocol):
     async def hand_over(self) -> list[Command]:
         """Release the store, so that another broker process can claim it. Returns the commands of the controller that were
         not applied. Raises ServerBusy if the store stays."""
+
+    @since(2)
+    def owner_seen(self, seen: OwnerSilence) -> None:
+        """Note what was seen of the owner of the store, for the claim that follows."""
 
     async def last_uses(self, fragments: Sequence[int]) -> Sequence[int]:
         """When each of these fragments was last used."""
@@ -97,10 +104,26 @@ class NodeApi(Protocol):
     async def view(self) -> NodeView:
         """What operators see of this process."""
 
+    @since(2)
+    async def look_at_store(self, store: str) -> OwnerSilence:
+        """What this process sees of the owner of a store that another one should have."""
+
+    @since(2)
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        """The connections of this process, up to the end of the page that is asked for."""
+
+    @since(2)
+    async def close_connection(self, id: str) -> bool:
+        """Close a connection of this process; whether it has it."""
+
+    @since(2)
+    async def figures(self) -> ProcessFigures:
+        """What this process has done since it began."""
+
     async def close_gateway(self) -> None: ...
 
 
-class ControllerApi(CatalogueApi, StoreApi, QuotaCounter, Protocol):
+class ControllerApi(CatalogueApi, StoreApi, ConnectionApi, QuotaCounter, Protocol):
     """The controller, as a broker process calls it: the broker API of its gateway, and what concerns its stores."""
 
     async def changes_decided(self) -> None:

@@ -36,6 +36,9 @@ OPENING = frozenset(("open", "create", "read_definitions", "repair_definitions")
 """Methods that raise a StoreError if the broker process ends. All others raise ServerBusy."""
 
 
+MOVABLE = frozenset((StoreState.OPEN, StoreState.UNAVAILABLE))
+
+
 class RemoteStoreHost(RemoteStore):
     """A StoreHost. The broker process answers every method that is not defined here."""
 
@@ -79,10 +82,11 @@ class RemoteStoreHost(RemoteStore):
             protocol.STORES.remote(channel, protocol.ALL_STORES).assign_store(self.name)
             self._has_owner.set()
 
-    async def hand_over(self) -> None:
-        """Have the broker process release the store, so that another one can be made its owner. Raises ServerBusy if the
-        store stays, and ChannelClosed."""
-        if self._channel is None or self.detached or self.state is not StoreState.OPEN:
+    async def hand_over(self, *, even_unavailable: bool = False) -> None:
+        """Have the broker process release the store, so that another one can be made its owner. One that is unavailable is
+        left by that process as it is, if that is asked for. Raises ServerBusy if the store stays, and ChannelClosed."""
+        states = MOVABLE if even_unavailable else {StoreState.OPEN}
+        if self._channel is None or self.detached or self.state not in states:
             raise ServerBusy(f"The store '{self.name}' is not open, and so cannot be moved. Retry later.")
         self._queue.begin()
         self._unseen = None
@@ -95,6 +99,16 @@ class RemoteStoreHost(RemoteStore):
             self._show_unseen()
             raise
         self.handed_over(given_back)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether an operator has taken the store offline."""
+        return self._offline
+
+    def hurry(self) -> None:
+        """Have the broker process try an unavailable store at once."""
+        if self._channel is not None and not self._offline:
+            self._there.bring_online()
 
     def _show_unseen(self) -> None:
         unseen, self._unseen = self._unseen, None

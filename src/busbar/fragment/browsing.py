@@ -20,7 +20,7 @@ from busbar.fragment.state import State
 from busbar.fragment.sub_queues import peeked_lanes
 from busbar.model.commands import Inspect, InspectDuplicates, Peek
 from busbar.model.effects import DuplicateReport, Inspected, Peeked
-from busbar.model.message import Record
+from busbar.model.message import ACTIVE, Record
 
 
 def peek_reads(state: State, command: Peek) -> list[Read]:
@@ -86,8 +86,30 @@ def inspect(state: State, command: Inspect) -> None:
     if state.outbox.pairs:
         waiting = {target: int(pair.count) for target, pair in state.outbox.pairs.items()}
     state.effects.append(
-        Inspected(command.origin, command.request, list(head.counts), head.size, head.last, dropped, waiting)
+        Inspected(
+            command.origin,
+            command.request,
+            list(head.counts),
+            head.size,
+            head.last,
+            dropped,
+            waiting,
+            state.locks.counts[ACTIVE],
+            _oldest(state),
+        )
     )
+
+
+def _oldest(state: State) -> i64:
+    """When the first active message was enqueued, by what is in memory: the first one that is available, and the lock that
+    has been held longest. 0: it is not known without a read."""
+    first = state.main.first()
+    oldest: i64 = first.enqueued if first is not None else 0
+    for lock in state.locks.held.values():
+        if lock.lane == ACTIVE and (oldest == 0 or lock.record.enqueued < oldest):
+            oldest = lock.record.enqueued
+        break
+    return oldest
 
 
 def inspect_duplicates(state: State, command: InspectDuplicates) -> None:

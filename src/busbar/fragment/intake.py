@@ -87,6 +87,7 @@ class Intake:
         self._puts: list[Record] = []
         self._put_bytes: i64 = 0
         self._put_drafts: list[Draft] | None = None
+        self._published_bytes: i64 = 0  # of messages that a topic passes on
         self._later: list[Record] | None = None
         self._later_bytes: i64 = 0
         self._moved: list[tuple[Record, str]] | None = None
@@ -277,6 +278,7 @@ class Intake:
     def _drop(self, draft: Draft, at: i64, original: i64) -> None:
         state = self._state
         state.duplicates.note_drop(draft, self._now, original)
+        state.figures.duplicates += 1
         taps = state.taps
         if taps is not None and taps.events:
             taps.record(state.ledger, original, DUPLICATE_DROPPED, self._now, 0, 0, draft.message_id)
@@ -353,6 +355,7 @@ class Intake:
         if self._looks_up:
             self._remember(at, n)
         self.room -= topic.collect_copies(copies, ttl, draft.session_id, draft.hops)
+        self._published_bytes += size
         return True
 
     def _take_on_its_way(self, draft: Draft, at: i64) -> bool:
@@ -380,6 +383,17 @@ class Intake:
         """Put what was taken."""
         state = self._state
         ledger = state.ledger
+        count: i64 = len(self._puts)
+        size = self._put_bytes
+        if self._later is not None:
+            count += len(self._later)
+            size += self._later_bytes
+        if self._topic is not None:
+            count += self._topic.messages
+            size += self._published_bytes
+        figures = state.figures
+        figures.messages_in += count
+        figures.bytes_in += size - count * OVERHEAD
         straight = self._moved is None
         put_active(state, self._puts, self._put_bytes, self._now, self._put_drafts, straight)
         if self._later is not None:

@@ -56,6 +56,7 @@ from busbar.fragment import (
 )
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow
+from busbar.fragment.figures import FragmentWork, own_figures
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.publishing import AT_ONCE
 from busbar.fragment.reads import Read
@@ -126,12 +127,13 @@ class Fragment:
         draft_of: Callable[[bytes], Draft] | None = None,
         sizes_of: Callable[[bytes], tuple[int, int]] | None = None,
         holds: list[SessionHold] | None = None,
+        figures: FragmentWork | None = None,
     ) -> None:
         """Create a fragment from its rows in the store. `locks` were kept over a clean shutdown, and `segments` hold ids.
         `writers` has their committed batches and when those were, `outbox` its targets. `holds` are session locks whose
         holders may resume them. `draft_of` reads the keys of a message from its content: without it nothing can be forwarded
         to a partitioned entity. `sizes_of` measures a content: the whole message, and all of it that is not the body.
-        Without it headers are not limited."""
+        Without it headers are not limited. `figures` go on from an earlier machine of the fragment."""
         self.id = id
         self.settings = settings
         self.bounds = bounds if bounds is not None else Bounds()
@@ -147,6 +149,7 @@ class Fragment:
             outbox if outbox is not None else {},
             draft_of,
             sizes_of,
+            figures or own_figures(),
         )
         if holds is not None and self._state.sessions is not None:
             session_holds.load(self._state.sessions, holds)
@@ -569,11 +572,7 @@ class Fragment:
     def has_truncated_tap(self) -> bool:
         """Whether a tap is truncated, so that its reader has yet to find out that something was lost."""
         taps = self._state.taps
-        if taps is not None:
-            for row in taps.rows():
-                if row.truncated:
-                    return True
-        return False
+        return taps is not None and any(row.truncated for row in taps.rows())
 
     def demands(self) -> list[Demand]:
         """The credit of every consumer, as the command that gives it."""

@@ -167,6 +167,7 @@ def _refuse(state: State, pair: OutboxPair, command: RemoveMoved, now: i64) -> N
             _pause_forwarding(state, now)
         else:
             why = why_not_moved(command.condition, pair.path, command.text)
+            state.figures.dead_letter(reason_of(why))
             put_dead(state, record, to, merged(record.overlay, why), now)
 
 

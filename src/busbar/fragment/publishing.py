@@ -129,6 +129,7 @@ def store_copies(state: State, command: StoreCopies, now: i64) -> None:
     dead: list[Record] = []
     put_bytes: i64 = 0
     dead_bytes: i64 = 0
+    came_bytes: i64 = 0
     n = state.ledger.head.last
     unread_dead = state.unread(state.dead)
     for copy in command.copies:
@@ -137,6 +138,7 @@ def store_copies(state: State, command: StoreCopies, now: i64) -> None:
         if most > 0 and (ttl <= 0 or ttl > most):
             ttl = most
         size: i64 = len(copy.content) + OVERHEAD
+        came_bytes += len(copy.content)
         session_id = copy.session_id if sessions is not None else None
         reason, description = copy.reason, copy.description
         if not reason and sessions is not None and session_id is None:
@@ -154,10 +156,12 @@ def store_copies(state: State, command: StoreCopies, now: i64) -> None:
         record.hops = copy.hops
         puts.append(record)
         put_bytes += size
+    state.figures.came(len(puts) + len(dead), came_bytes)
     put_active(state, puts, put_bytes, now)
     state.ledger.put(DEAD, dead, dead_bytes)
     state.ledger.given(n)
     for record in dead:
+        state.figures.dead_letter(reason_of(record.overlay))
         state.dead.arrive(record, unread_dead)
         if state.dead.cursor <= record.n:
             unread_dead += 1

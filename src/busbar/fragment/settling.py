@@ -156,6 +156,7 @@ def _end(
 ) -> None:
     """End locks with an outcome. `numbers` are theirs, if they are known."""
     outcome = command.outcome
+    state.figures.settled[outcome] += len(ended)
     _released(state, ended)
     if outcome == COMPLETE:
         _complete(state, ended, numbers)
@@ -260,6 +261,7 @@ def expire_locks(state: State, now: i64, limit: i64) -> i64:
     """End the locks whose time has come; returns how many. If that is `limit`, there may be more."""
     expired = state.locks.expire(now, limit)
     if expired:
+        state.figures.locks_lost += len(expired)
         for lock in expired:
             fail_delivery(state, lock, lock.record.overlay, LOCK_EXPIRED)
         state.ledger.note_unlocked(expired)

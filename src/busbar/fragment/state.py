@@ -17,6 +17,7 @@ from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Head, Lock, OutboxRow, TapRow
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.duplicates import DuplicateDetector
+from busbar.fragment.figures import FragmentWork
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.locks import LockTable
 from busbar.fragment.outbox import Outbox
@@ -62,8 +63,10 @@ class State:
         outbox: dict[int, OutboxRow],
         draft_of: Callable[[bytes], Draft] | None,
         sizes_of: Callable[[bytes], tuple[int, int]] | None,
+        figures: FragmentWork,
     ) -> None:
         self.settings = settings
+        self.figures = figures
         self.now: i64 = 0  # of the turn
         self.bounds = bounds
         self.ledger = Ledger(head)
@@ -185,8 +188,10 @@ class State:
         self.ledger.edit(lane, record, DEAD, deliveries, overlay, dead)
         buried = record.changed(deliveries, overlay)
         buried.dead_letter_number = dead
+        reason = reason_of(overlay)
+        self.figures.dead_letter(reason)
         if self.taps is not None:
-            self.record_event(record, DEAD_LETTERED, deliveries, reason_of(overlay))
+            self.record_event(record, DEAD_LETTERED, deliveries, reason)
         if record.n < self.dead.cursor:
             self.give_back(DEAD, buried)
         else:

@@ -72,6 +72,11 @@ class LinkRegistry:
             if not relying:
                 del self._relying[key_of(owner)]
 
+    @property
+    def link_count(self) -> int:
+        """The number of links to entities."""
+        return sum(sum(links.values()) for links in self._links.values())
+
     def entities(self) -> list[str]:
         """The entities that have links now."""
         return list(self._links)

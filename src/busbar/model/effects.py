@@ -190,7 +190,9 @@ class Purged(Effect):
 class Inspected(Effect):
     """Counts by lane, bytes kept, the last number given, and how many duplicates were ever dropped.
 
-    `outbox` has the number of messages that wait for each fragment of another entity; None: there are none.
+    `outbox` has the number of messages that wait for each fragment of another entity; None: there are none. `locked` is the
+    number of active messages that are locked. `oldest` is when the first active message was enqueued (0: there is none, or
+    it is not in memory).
     """
 
     def __init__(
@@ -202,6 +204,8 @@ class Inspected(Effect):
         last: i64,
         duplicates: i64 = 0,
         outbox: dict[int, int] | None = None,
+        locked: i64 = 0,
+        oldest: i64 = 0,
     ) -> None:
         super().__init__(origin, request)
         self.counts = counts
@@ -209,6 +213,8 @@ class Inspected(Effect):
         self.last = last
         self.duplicates = duplicates
         self.outbox = outbox
+        self.locked = locked
+        self.oldest = oldest
 
 
 @final

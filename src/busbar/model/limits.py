@@ -53,7 +53,9 @@ class Limits:
     max_taps: int = 20  # of an entity, those of its dead-letter queue included
     max_tap_page_bytes: int = 3 * 1024 * 1024  # of messages in one reply; a single larger one is shown too
     max_tap_page_count: int = 20_000
-    max_metrics_samples: int = 80_000  # of entities and their taps, in one scrape: 10,000 queues without taps
+    max_metrics_samples: int = (
+        240_000  # of entities and their taps, in one scrape: 10,000 busy queues without taps
+    )
     # Connections: what a client may hold before and after it has authenticated
     max_frame_size: int = 64 * 1024
     idle_timeout: int = 240_000

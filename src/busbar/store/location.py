@@ -28,6 +28,16 @@ class StoreCounters:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnerSilence:
+    """For how long nothing was seen of the owner of a store."""
+
+    seconds: float
+    """Infinite if the store has no owner. -1: the store cannot be reached from here."""
+    sign: str = ""
+    """The last sign of life that was seen."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreLocation:
     """The place of a store, for people, and the operations there."""
 
@@ -43,8 +53,12 @@ class StoreLocation:
     counters: Callable[[], StoreCounters] = StoreCounters
     may_speak: Callable[[], bool] = lambda: True
     """Whether the owner has shown lately that it works. If it has not, another process may have claimed the store."""
-    silence: Callable[[], float] = lambda: inf
-    """For how many seconds this process has seen nothing of the owner; infinite if the store has none."""
+    silence: Callable[[], OwnerSilence] = lambda: OwnerSilence(inf)
+    """What this process has seen of the owner."""
+    note_silence: Callable[[OwnerSilence], None] = lambda seen: None
+    """Lets the next claim begin with what another process has seen of the owner."""
+    free: Callable[[], int] = lambda: -1
+    """Bytes that are free on the disk; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True)

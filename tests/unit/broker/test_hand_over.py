@@ -13,6 +13,7 @@ from busbar.model.commands import (
     AwaitSession,
     Command,
     Demand,
+    Leave,
     Peek,
     PullOutbox,
     Send,
@@ -142,10 +143,39 @@ async def test_a_store_that_fails_meanwhile_stays_and_serves_again(fault: Fault)
 async def test_a_store_that_is_not_open_cannot_go() -> None:
     async with hosting() as here:
         await here.host.take_offline()
-        with pytest.raises(ServerBusy, match="cannot be handed over"):
+        with pytest.raises(ServerBusy, match="taken offline"):
             await here.host.hand_over(GATEWAY)
         here.host.bring_online()
         await here.serving()
+
+
+async def test_clients_of_a_store_that_cannot_be_reached_get_their_sessions_and_credit_back() -> None:
+    """Another process may reach it. The session of a client that left meanwhile is not resumed there."""
+    here = Hosting(patience=0.1)
+    await here.host.open()
+    await here.host.add_fragments({1: SESSIONS})
+    drafts = [Draft(b"m", "id", session, None, 0, 0) for session in "aab"]
+    here.host.submit([Send(1, 1, 1, drafts, True)])
+    for consumer, session in ((7, "a"), (8, "b")):
+        accept = AcceptSession(1, 1, consumer, consumer, session)
+        accept.holder = f"{GATEWAY} 1 {consumer}"
+        here.host.submit([accept])
+        assert isinstance(await here.answer(consumer), SessionAccepted)
+    here.host.submit([Demand(1, 1, 7, ACTIVE, 1, False, False)])
+    await here.until(lambda: len(here.delivered()) == 1)
+    here.gate.clear()
+    here.host.submit([Send(1, 1, 2, drafts, True), AwaitSession(1, 1, 3)])
+    assert not (await here.refused(2)).certain, "it was given to the store, which does not answer"
+    here.host.submit([Demand(1, 1, 7, ACTIVE, 5, False, False), Leave(1, 1, 8)])
+    commands = await here.host.hand_over(GATEWAY)
+    assert kinds(commands) == ["ResumeSession", "Demand"]
+    resume, left = commands
+    assert isinstance(resume, ResumeSession) and (resume.session, resume.numbers) == ("a", [1])
+    assert isinstance(left, Demand) and left.credit == 5
+    assert isinstance(await here.answer(3), Refused), "the client asks again"
+    here.gate.set()
+    await here.host.close()
+    assert here.disk.fragments[1].holds.keys() == {"a", "b"}, "the next owner has the locks"
 
 
 @pytest.mark.parametrize("hangs", ["commit", "release"])

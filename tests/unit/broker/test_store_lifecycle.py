@@ -15,8 +15,16 @@ from busbar.broker.job import GroupFailed, Job
 from busbar.broker.refusals import StoreHung
 from busbar.broker.reopening import MAX_BACKOFF, MISSING_FILE_GRACE
 from busbar.broker.slot import Slot
-from busbar.broker.store_lifecycle import FULL_PAUSE, TRANSITIONS, Phase, StoreLifecycle
-from busbar.broker.store_operations import Admit, LookAtFile, Looked, Recreate, StoreAccess, StoreOperation
+from busbar.broker.store_lifecycle import FULL_PAUSE, TRANSITIONS, StoreLifecycle
+from busbar.broker.store_operations import (
+    Admit,
+    LookAtFile,
+    Looked,
+    Phase,
+    Recreate,
+    StoreAccess,
+    StoreOperation,
+)
 from busbar.fragment.changes import empty_head
 from busbar.fragment.machine import Fragment
 from busbar.model.effects import Delivered, Effect, Refused, Sent

@@ -24,6 +24,8 @@ from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.api import EntityView
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
+from busbar.model.figures import GatewayFigures
 from busbar.model.limits import Limits
 from harness.memory_store import Disk
 from harness.waiting import until
@@ -36,11 +38,20 @@ class NoClients:
 
     connection_count = 0
 
+    def figures(self) -> GatewayFigures:
+        return GatewayFigures()
+
     def adopt(self, what: socket.socket) -> None:
         what.close()
 
     def evict_oldest(self) -> None:
         pass
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        return ConnectionReport([], 0)
+
+    async def close_connection(self, id: str) -> bool:
+        return False
 
     async def stop(self) -> None:
         pass

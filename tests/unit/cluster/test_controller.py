@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from math import inf
@@ -15,18 +16,21 @@ import pytest
 from busbar.broker.host_api import StoreState
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.cluster import controller as module
-from busbar.cluster import protocol
+from busbar.cluster import owner_watch, protocol
 from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel
 from busbar.cluster.connection_counter import UNKNOWN, ConnectionCounter
 from busbar.cluster.controller import ClusterController
 from busbar.cluster.hello import TO_CONTROLLER, Hello
+from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.protocol import StoreFrame, StoreStatus
 from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.model.api import EntityView
+from busbar.model.commands import Command
 from busbar.model.errors import ServerBusy
 from busbar.model.limits import Limits
-from busbar.store.location import StoreLocation
+from busbar.store.location import OwnerSilence, StoreLocation
 from harness.waiting import until
 
 
@@ -40,6 +44,10 @@ class Broker(Channel):
         self.calls: list[tuple[str, tuple[object, ...]]] = []
         self.answers = asyncio.Event()
         self.answers.set()
+        self.reopens = False
+        """Whether a store is open as soon as it is asked to try again."""
+        self.sees: dict[str, float] = {}
+        """By store, for how long it has seen nothing of the owner. Others it cannot reach."""
 
     def handle_frame(self, frame: StoreFrame) -> None:
         raise AssertionError(frame)
@@ -72,6 +80,18 @@ class Calls:
         self._broker.write(StoreStatus(store, state.value, "", None))
         self._broker.calls.append(("assign_store", (store,)))
 
+    def bring_online(self) -> None:
+        self._broker.calls.append(("bring_online", ()))
+        if self._broker.reopens:
+            self._broker.write(StoreStatus("s0", StoreState.OPEN.value, "", None))
+
+    async def hand_over(self) -> list[Command]:
+        self._broker.calls.append(("hand_over", ()))
+        return []
+
+    async def look_at_store(self, store: str) -> OwnerSilence:
+        return OwnerSilence(self._broker.sees.get(store, -1.0))
+
     def __getattr__(self, name: str) -> Any:
         async def reply() -> None:
             return None
@@ -83,27 +103,47 @@ class Calls:
         return call
 
 
+class EmptyNamespace(LocalBroker):
+    """A namespace without entities."""
+
+    def entries(self) -> tuple[int, list[EntityView]]:
+        return 1, []
+
+
 class Namespace:
     """A controller with stores whose owners the test plays."""
 
     def __init__(self, *stores: str) -> None:
-        port = LocalBroker()
+        port = EmptyNamespace()
         self.silence = dict.fromkeys(stores, inf)
         self.controller = ClusterController(CataloguePublisher(port), ConnectionCounter(Limits()), 6.0, 60.0)
         self.hosts: dict[str, RemoteStoreHost] = {}
+        self.looks: dict[str, Callable[[], object]] = {}
+        """By store, what a look at it waits for."""
         loop = asyncio.get_running_loop()
         for store in stores:
-            silence = partial(self.silence.__getitem__, store)
+            silence = partial(self._seen, store)
+            self.looks[store] = lambda: True
             place = StoreLocation(store, _never, lambda: 0, lambda: None, silence=silence)
             self.hosts[store] = RemoteStoreHost(store, "", loop, lambda: 0, port.dispatch, None, place)
             self.controller.add_store(self.hosts[store], is_new=False)
 
-    async def connect(self, name: str, *held: str, ended: tuple[str, ...] = ()) -> Broker:
+    async def serve(self) -> None:
+        """Open the gateways of all brokers, and watch the owners of stores from now on."""
+        for host in self.hosts.values():
+            host.start_reopening()
+        await self.controller.serve(NodeSettings([], Limits(), "", ""), _readmit)
+
+    def _seen(self, store: str) -> OwnerSilence:
+        self.looks[store]()
+        return OwnerSilence(self.silence[store])
+
+    async def connect(self, name: str, *held: str, ended: tuple[str, ...] = (), level: int = 2) -> Broker:
         """Connect a broker as the node port does."""
         node = name.partition(".")[0]
         hello = Hello(TO_CONTROLLER, "n", node, name, f"{name}.{id(held)}", "c", "", [*held], [*ended])
-        _, here = self.controller.attach(hello)
-        assert here is not None
+        here = self.controller.attach(hello)
+        here.level = level
         there = Broker(name, [*held])
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
@@ -115,6 +155,10 @@ class Namespace:
 
     def owners(self) -> dict[str, str]:
         return self.controller._claims.owners
+
+
+async def _readmit(host: object) -> None:
+    """Nothing has changed in the store."""
 
 
 def _never() -> Any:
@@ -206,3 +250,104 @@ async def test_an_owner_that_comes_back_gets_the_store_back_that_nobody_has_clai
         await here.connect("a.0", "s0")
         assert here.owners() == {"s0": "a.0"} and here.hosts["s0"].is_open
         await until(lambda: ("close", ()) in other.calls)
+
+
+async def test_a_broker_that_was_started_again_gets_the_stores_back_that_nobody_else_can_have() -> None:
+    """It has the name of the one before, and none of its stores."""
+    async with namespace("s0") as here:
+        await here.connect("a.0", "s0")
+        again = await here.connect("a.0")
+        assert here.owners() == {"s0": "a.0"} and again.assigned() == []
+        await here.controller.assign_orphans()
+        await until(lambda: again.assigned() == ["s0"])
+
+
+async def test_brokers_look_at_a_store_that_the_controller_cannot_reach() -> None:
+    async with namespace("s0") as here:
+        owner = await here.connect("a.0", "s0")
+        other, able = await here.connect("b.0"), await here.connect("c.0")
+        here.silence["s0"] = -1.0
+        owner.abort()
+        await until(lambda: not here.hosts["s0"].is_open)
+        able.sees["s0"] = 0.5
+        await here.controller.assign_orphans()
+        assert here.owners() == {"s0": "a.0"}, "its owner works"
+        able.sees["s0"] = 2.0
+        await here.controller.assign_orphans()
+        assert here.owners() == {"s0": "c.0"} and other.assigned() == []
+        await until(lambda: able.assigned() == ["s0"])
+
+
+async def test_a_database_that_does_not_answer_delays_no_takeover_of_another_store() -> None:
+    async with namespace("s0", "s1") as here:
+        owner, other = await here.connect("a.0", "s0", "s1"), await here.connect("b.0")
+        hangs = threading.Event()
+        here.looks["s0"] = hangs.wait
+        await here.serve()
+        owner.abort()
+        await until(lambda: other.assigned() == ["s1"])
+        hangs.set()
+        await until(lambda: {*other.assigned()} == {"s0", "s1"})
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner_watch, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(owner_watch, "REACH_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_store_that_its_broker_cannot_reach_goes_to_one_that_can() -> None:
+    async with namespace("s0") as here:
+        owner = await here.connect("a.0", "s0")
+        other, able = await here.connect("b.0"), await here.connect("c.0")
+        await here.serve()
+        able.sees["s0"] = inf
+        owner.write(StoreStatus("s0", StoreState.UNAVAILABLE.value, "no route to host", None))
+        await until(lambda: able.assigned() == ["s0"])
+        assert ("bring_online", ()) in owner.calls, "the owner was asked to try once more"
+        assert ("hand_over", ()) in owner.calls, "its clients go on at the next one"
+        assert here.owners() == {"s0": "c.0"} and other.assigned() == []
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_store_that_no_broker_reaches_stays_where_it_is() -> None:
+    async with namespace("s0") as here:
+        owner, other = await here.connect("a.0", "s0"), await here.connect("b.0")
+        await here.serve()
+        owner.write(StoreStatus("s0", StoreState.UNAVAILABLE.value, "the server is away", None))
+        await until(lambda: not here.hosts["s0"].is_open)
+        await asyncio.sleep(0.3)
+        assert here.owners() == {"s0": "a.0"} and other.assigned() == []
+        assert ("bring_online", ()) not in owner.calls
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_store_that_is_back_at_its_broker_is_not_moved() -> None:
+    """The server was restarted: all brokers see a store without an owner."""
+    async with namespace("s0") as here:
+        owner, other = await here.connect("a.0", "s0"), await here.connect("b.0")
+        await here.serve()
+        other.sees["s0"] = inf
+        owner.reopens = True
+        owner.write(StoreStatus("s0", StoreState.UNAVAILABLE.value, "the server is away", None))
+        await until(lambda: ("bring_online", ()) in owner.calls)
+        await until(lambda: here.hosts["s0"].is_open)
+        await asyncio.sleep(0.3)
+        assert here.owners() == {"s0": "a.0"} and other.assigned() == []
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_broker_of_the_level_before_is_not_asked_what_it_does_not_know() -> None:
+    async with namespace("s0") as here:
+        owner, old = await here.connect("a.0", "s0"), await here.connect("b.0", level=1)
+        await here.serve()
+        old.sees["s0"] = inf
+        owner.write(StoreStatus("s0", StoreState.UNAVAILABLE.value, "no route to host", None))
+        await until(lambda: not here.hosts["s0"].is_open)
+        await asyncio.sleep(0.3)
+        assert old.is_connected and here.owners() == {"s0": "a.0"}
+        here.silence["s0"] = inf
+        owner.abort()  # a call that it does not know would end the channel
+        await until(lambda: old.assigned() == ["s0"])
+        assert "owner_seen" not in [name for name, _ in old.calls]

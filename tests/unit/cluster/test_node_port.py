@@ -24,7 +24,7 @@ from busbar.cluster.channel import (
     encode_frame,
 )
 from busbar.cluster.codec import WireError
-from busbar.cluster.hello import LARGEST_HELLO, TO_STORES, Hello, Welcome, frame_of
+from busbar.cluster.hello import LARGEST_HELLO, PROTOCOL_VERSIONS, TO_STORES, Hello, frame_of
 from busbar.cluster.node_port import HelloRefused, NodePort, dial
 from busbar.cluster.node_tls import NodeTls
 from busbar.cluster.protocol import StoreFrame, StoreStatus
@@ -60,15 +60,17 @@ def hello(node: str = "b", to: str = "a.0", namespace: str = "n", **fields: Any)
 
 
 @asynccontextmanager
-async def listening(directory: Path) -> AsyncIterator[tuple[str, list[Ends]]]:
+async def listening(
+    directory: Path, versions: list[int] = PROTOCOL_VERSIONS
+) -> AsyncIterator[tuple[str, list[Ends]]]:
     """The port of the broker a.0, and the channels that it has accepted."""
     accepted: list[Ends] = []
 
-    def answer(_: Hello) -> tuple[Welcome, Channel | None]:
+    def answer(_: Hello) -> Channel:
         accepted.append(Ends())
-        return Welcome(1), accepted[-1]
+        return accepted[-1]
 
-    port = NodePort(tls(directory, "a"), "n", "a.0", answer)
+    port = NodePort(tls(directory, "a"), "n", "a.0", answer, versions)
     number = await port.listen("127.0.0.1", 0)
     try:
         yield f"127.0.0.1:{number}", accepted
@@ -87,6 +89,20 @@ async def test_two_nodes_of_a_namespace_have_a_channel(tmp_path: Path) -> None:
         await until(lambda: channel.frames)
         channel.abort()
         await until(lambda: accepted[0].is_lost and channel.is_lost)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "level"),
+    [([2, 1], [2, 1], 2), ([1], [2, 1], 1), ([2, 1], [1], 1), ([3, 2], [2, 1], 2)],
+)
+async def test_both_ends_use_the_highest_version_that_both_have(
+    tmp_path: Path, theirs: list[int], ours: list[int], level: int
+) -> None:
+    async with listening(tmp_path, ours) as (address, accepted):
+        channel = await dial(address, tls(tmp_path, "b"), hello(versions=theirs), "a", Ends)
+        await until(lambda: accepted)
+        assert (channel.level, accepted[0].level) == (level, level)
+        channel.abort()
 
 
 @pytest.mark.parametrize(

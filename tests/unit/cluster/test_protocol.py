@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol
 
 import msgspec
@@ -15,7 +16,9 @@ from busbar.catalogue.change import StoreChange
 from busbar.cluster import protocol
 from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.codec import WireError
+from busbar.cluster.hello import PROTOCOL_VERSIONS
 from busbar.cluster.node_settings import NodeSettings
+from busbar.model.access import AccessAction, AccessChange
 from busbar.model.api import (
     EntityView,
     FragmentView,
@@ -25,6 +28,7 @@ from busbar.model.api import (
     TransferReport,
 )
 from busbar.model.commands import Command, Inspect, Leave
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport, ConnectionView, LinkShown
 from busbar.model.entities import (
     QueueDescription,
     RuleDescription,
@@ -33,17 +37,23 @@ from busbar.model.entities import (
     Tier,
 )
 from busbar.model.errors import ServerBusy
+from busbar.model.figures import GatewayFigures, HistogramView, ProcessFigures
 from busbar.model.limits import Limits
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
 from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
 from busbar.store.contract import StoreFull
+from busbar.store.location import OwnerSilence
 
 VIEW = EntityView("Orders", QueueDescription(lock_duration=7_000), (3,), 1, 2, ("store-0",))
 RULE = ("blue", RuleDescription(SqlFilter("colour = 'blue'")))
 TAP = TapDescription("tap", owner="me")
 TRANSFERS = TransferReport(7, [])
+TIMES = HistogramView([1, 2], 30)
+FIGURES = ProcessFigures(
+    "broker-0", 7, GatewayFigures(3, {"other": 1}, TIMES), {"store-0": TIMES}, {"other": 2}, {7: [1, 2, 3]}
+)
 NODE_VIEW = NodeView(
     "broker-0", since=5, channels=["broker-1"], stores=["store-0"], figures=[StoreFigures("store-0", 3)]
 )
@@ -56,12 +66,18 @@ NODE = NodeSettings(
 
 Case = tuple[str, tuple[object, ...], object]
 
+QUERY = ConnectionQuery("orders", "unsettled", 10, 20)
+LINK = LinkShown("l", "orders", "receiver", 2**40, 1.5, 3, 4)
+CONNECTIONS = ConnectionReport(
+    [ConnectionView("5f2c09ab-17", "127.0.0.1:1", 1, "broker-1", key_names=["Root"], links=[LINK])], 12, 1
+)
 CONTROLLER: list[Case] = [
     ("entity", ("orders",), VIEW),
     ("create", ("orders", QueueDescription(), None), VIEW),
     ("create", ("t/Subscriptions/s", SubscriptionDescription(), RULE), VIEW),
     ("update", ("orders", QueueDescription(max_delivery_count=3)), VIEW),
     ("delete", ("orders",), None),
+    ("change_access", ("", "Root", AccessChange(AccessAction.RENEW, renewed="primary")), VIEW),
     (
         "change_rules",
         ([("t/Subscriptions/s/Rules/blue", RULE[1]), ("t/Subscriptions/s/Rules/red", None)],),
@@ -77,6 +93,9 @@ CONTROLLER: list[Case] = [
     ("fragments", ("orders",), list[FragmentView]()),
     ("stores", (), [STORE]),
     ("nodes", (), [NODE_VIEW]),
+    ("connection_report", (QUERY,), CONNECTIONS),
+    ("close_connection", ("5f2c09ab-17",), True),
+    ("figures", (), [FIGURES]),
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
     ("move_store", ("store-0", "broker-1"), STORE),
@@ -109,6 +128,7 @@ HOSTED: list[Case] = [
     ("set_gateways", (["broker-0.1"],), None),
     ("last_uses", ([7, 8],), [0, 1_800_000_000_000]),
     ("hand_over", (), [Inspect(7, 0, 3)]),
+    ("owner_seen", (OwnerSilence(inf, "7 now 3"),), None),
 ]
 CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
     (protocol.CONTROLLER, CONTROLLER),
@@ -139,7 +159,11 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("stores_moved", ({"store-1": "broker-0"},), None),
             ("close_gateway", (), None),
             ("view", (), NODE_VIEW),
+            ("look_at_store", ("store-1",), OwnerSilence(2.5, "7 now 3")),
+            ("figures", (), FIGURES),
             ("transfers", (), TRANSFERS),
+            ("connection_report", (QUERY,), CONNECTIONS),
+            ("close_connection", ("5f2c09ab-17",), False),
         ],
     ),
     (
@@ -162,6 +186,8 @@ class Wire:
     interface: RemoteInterface[Any]
     result: object
     called: list[tuple[str, tuple[object, ...]]] = field(default_factory=list)
+
+    level = max(PROTOCOL_VERSIONS)
 
     def __getattr__(self, name: str) -> Any:
         method = self.interface.methods[name]

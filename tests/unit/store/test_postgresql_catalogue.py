@@ -13,6 +13,7 @@ from busbar.catalogue.home import CatalogueHome
 from busbar.model.errors import ServerBusy
 from busbar.store.catalogue_contract import CatalogueContent
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreInUse
+from busbar.store.location import OwnerSilence
 from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.catalogue import asked, catalogue_at, prepare
 from busbar.store.postgresql.ownership import LeaseWatch, OwnerRow
@@ -150,14 +151,38 @@ def test_tables_may_be_there_before_the_catalogue() -> None:
     assert place.exists()
 
 
-def test_a_lease_is_over_when_nothing_was_seen_for_its_time() -> None:
-    def row(beat: int, *, is_alive: bool = True) -> OwnerRow:
-        return OwnerRow(1, 7, "a", beat, 3, is_alive)
+def row(beat: int, *, is_alive: bool = True) -> OwnerRow:
+    return OwnerRow(1, 7, "a", beat, 3, is_alive)
 
+
+def test_a_lease_is_over_when_nothing_was_seen_for_its_time() -> None:
     watch = LeaseWatch(6.0)
-    assert not watch.is_free(row(1), 100.0)
-    assert not watch.is_free(row(1), 105.9) and not watch.has_moved
-    assert not watch.is_free(row(2), 106.0) and watch.has_moved
-    assert not watch.is_free(row(2), 111.9)
-    assert watch.is_free(row(2), 112.0)
-    assert LeaseWatch(6.0).is_free(row(1, is_alive=False), 0.0)
+    for second in range(100, 106):
+        assert not watch.is_free(row(1), second, second) and not watch.has_moved
+    assert not watch.is_free(row(2), 106.0, 106.0) and watch.has_moved
+    for second in range(107, 112):
+        assert not watch.is_free(row(2), second, second)
+    assert watch.is_free(row(2), 112.0, 112.0)
+    assert LeaseWatch(6.0).is_free(row(1, is_alive=False), 0.0, 0.0)
+
+
+def test_one_that_watches_and_was_stopped_itself_does_not_blame_that_on_the_owner() -> None:
+    watch = LeaseWatch(6.0)
+    assert not watch.is_free(row(1), 100.0, 100.0)
+    assert not watch.is_free(row(1), 100.5, 160.0), "it was stopped before it read the answer"
+    assert watch.silence == 0.5
+    assert not watch.is_free(row(1), 300.0, 300.0), "it was stopped between two looks"
+    assert watch.silence == 2.5, "of which a third of the lease counts"
+
+
+def test_a_watch_goes_on_from_what_another_process_has_seen() -> None:
+    first = LeaseWatch(6.0)
+    for second in range(5):
+        first.is_free(row(1), second, second)
+    watch = LeaseWatch(6.0)
+    watch.resume(OwnerSilence(first.silence, first.sign))
+    assert not watch.is_free(row(1), 900.0, 900.0)
+    assert watch.is_free(row(1), 902.0, 902.0)
+    moved = LeaseWatch(6.0)
+    moved.resume(OwnerSilence(60.0, first.sign))
+    assert not moved.is_free(row(2), 900.0, 900.0) and moved.has_moved, "it has worked since"

@@ -112,6 +112,10 @@ class ConnectionLinks:
     def __bool__(self) -> bool:
         return bool(self._attached) or bool(self._pending)
 
+    def attached(self) -> list[tuple[Link, AttachedLink]]:
+        """The links that are attached, and what they became."""
+        return [*self._attached.items()]
+
     def release_undelivered(self) -> None:
         """Have the fragments unlock what the client has not got, since the connection is lost."""
         for attached in self._attached.values():
@@ -206,6 +210,7 @@ class ConnectionLinks:
             self._pending.pop(link, None)
 
     def _refuse(self, link: Link, pending: PendingLink, error: BusbarError) -> None:
+        self._service.refusals.add(error.condition)
         log.debug("link refused with %s: %r", error.condition, error.text)
         self._leave_entities(link)
         if not pending.gone:
@@ -229,6 +234,7 @@ class ConnectionLinks:
 
     def end(self, link: Link, condition: str, text: str) -> None:
         """Detach a link, with the reason for the client."""
+        self._service.refusals.add(condition)
         link.detach(condition, text)
         self._detached(link)
 

@@ -166,7 +166,7 @@ class ManagementNode:
         self._entity = entity
         self._resource = resource
         self._fragments = FragmentResolver(entity)
-        self._router = new_router(entity)
+        self._router = new_router(peer.service.broker, entity)
         self._sub = sub
         self._max_message_size = max_message_size
         self._sessions = SessionOperations(peer, entity, resource, sub, peer.service.limits.max_message_size)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from threading import Lock
 from typing import Final, TypeVar
 
 import asyncpg
 
 from busbar.store.contract import OutcomeUnknown, Store, StoreError
-from busbar.store.location import StoreCounters, StoreLocation
+from busbar.store.location import OwnerSilence, StoreCounters, StoreLocation
 from busbar.store.postgresql import schema
 from busbar.store.postgresql.address import parse_address
 from busbar.store.postgresql.connection import ConnectionLost, DatabaseConnection
-from busbar.store.postgresql.ownership import LEASE, LeaseWatch, Ownership, boot_time
+from busbar.store.postgresql.ownership import LEASE, PAUSES, LeaseWatch, Ownership, boot_time
 from busbar.store.postgresql.status import measured_size, status_text
 from busbar.store.postgresql.store import LastKnown, PostgresqlStore
 
@@ -33,7 +34,10 @@ class PostgresqlLocation:
         self._identity = identity
         self._known = LastKnown()
         self._store: PostgresqlStore | None = None
-        self._watch = LeaseWatch(inf)
+        self._watch = LeaseWatch(inf, self._lease / PAUSES)
+        self._watching = Lock()
+        """Several threads may look at the owner."""
+        self._seen: OwnerSilence | None = None
 
     @property
     def place(self) -> StoreLocation:
@@ -46,6 +50,7 @@ class PostgresqlLocation:
             lambda: self.counters,
             self.may_speak,
             self.silence,
+            self.note_silence,
         )
 
     @property
@@ -53,8 +58,9 @@ class PostgresqlLocation:
         return self._known.counters
 
     def open(self) -> Store:
+        seen, self._seen = self._seen, None
         self._store = PostgresqlStore(
-            self._address, self._known, self._identity, creates=False, lease=self._lease
+            self._address, self._known, self._identity, creates=False, lease=self._lease, seen=seen
         )
         return self._store
 
@@ -91,17 +97,23 @@ class PostgresqlLocation:
         """Whether the owner has shown lately that it works, by its own clock. It is silent before its lease is over."""
         return self._store is None or boot_time() - self._store.shown_at < SPEAKS * self._lease
 
-    def silence(self) -> float:
+    def silence(self) -> OwnerSilence:
         """For how many seconds nothing was seen of the owner, since the first look at it."""
 
-        def look(connection: DatabaseConnection, _: str) -> float:
+        def look(connection: DatabaseConnection, _: str) -> OwnerSilence:
             if schema.identity(connection, self._address) is None:
-                return inf
+                return OwnerSilence(inf)
+            asked = boot_time()
             row = Ownership(connection, self._address).row()
-            is_free = self._watch.is_free(row, boot_time())
-            return inf if is_free and not row.is_alive else self._watch.silence(boot_time())
+            with self._watching:
+                self._watch.is_free(row, asked, boot_time())
+                return OwnerSilence(self._watch.silence if row.is_alive else inf, self._watch.sign)
 
-        return self._ask(look, 0.0)
+        return self._ask(look, OwnerSilence(-1.0))
+
+    def note_silence(self, seen: OwnerSilence) -> None:
+        """Let the next claim begin with what another process has seen of the owner."""
+        self._seen = seen
 
     def size(self) -> int:
         return self._ask(measured_size, 0)

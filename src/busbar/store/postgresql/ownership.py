@@ -22,11 +22,14 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from busbar.store.contract import Fenced, StoreInUse
+from busbar.store.location import OwnerSilence
 from busbar.store.postgresql.address import DatabaseAddress
 from busbar.store.postgresql.connection import DatabaseConnection
 
 LEASE = 6.0
 LOCK_WAIT = 1.0
+PAUSES = 3
+"""Of a lease, this part counts at most between two looks at an owner."""
 _LOOK = 0.02  # seconds between looks at an owner that may be about to end
 
 _OWNER = (
@@ -68,32 +71,48 @@ class OwnerRow(NamedTuple):
     """Whether the session lives that the owner writes with."""
 
     @property
-    def sign_of_life(self) -> tuple[object, ...]:
-        return (self.claim, self.beat, self.progress)
+    def sign_of_life(self) -> str:
+        return f"{self.claim} {self.beat} {self.progress}"
 
 
 class LeaseWatch:
-    """Decides whether an owner has lost its lease, by the clock of the one that watches. Pure."""
+    """Decides whether an owner has lost its lease, by the clock of the one that watches. Pure.
 
-    def __init__(self, lease: float) -> None:
-        self._lease = lease
-        self._seen: tuple[object, ...] | None = None
-        self._since = 0.0
+    Rules:
+    1. The silence of an owner is the time between looks that found the same sign of life. It is counted from the answer to
+       one look to the question of the next. So an answer that was late, or was read late, counts for nothing.
+    2. Between two looks not more than a part of the lease counts. If the one that watches was stopped for a while, that is
+       not blamed on the owner: it may have been stopped, too, or have worked since.
+    """
+
+    def __init__(self, lease: float, longest_pause: float = 0.0) -> None:
+        """`longest_pause` is what counts between two looks, in seconds (0: a third of the lease)."""
+        self.silence = 0.0
+        """For how many seconds nothing was seen of the owner."""
         self.has_moved = False
         """Whether the owner has shown that it works since the watch began."""
+        self.sign = ""
+        """The last sign of life."""
+        self._lease = lease
+        self._longest_pause = longest_pause or lease / PAUSES
+        self._answered: float | None = None
 
-    def is_free(self, row: OwnerRow, now: float) -> bool:
-        """Whether anyone may claim: the owner's session has ended, or nothing was seen of it for the whole lease."""
+    def resume(self, seen: OwnerSilence) -> None:
+        """Go on from what another process has seen."""
+        self.sign, self.silence = seen.sign, seen.seconds
+
+    def is_free(self, row: OwnerRow, asked: float, answered: float) -> bool:
+        """Whether anyone may claim: the owner's session has ended, or nothing was seen of it for the whole lease. The times
+        are those before and after the look that has found the row."""
         if not row.is_alive:
             return True
-        if self._seen != row.sign_of_life:
-            self.has_moved = self._seen is not None
-            self._seen, self._since = row.sign_of_life, now
-        return now - self._since >= self._lease
-
-    def silence(self, now: float) -> float:
-        """For how many seconds nothing was seen of the owner."""
-        return 0.0 if self._seen is None else now - self._since
+        if self.sign != row.sign_of_life:
+            self.has_moved = bool(self.sign)
+            self.sign, self.silence = row.sign_of_life, 0.0
+        elif self._answered is not None:
+            self.silence += min(max(asked - self._answered, 0.0), self._longest_pause)
+        self._answered = answered
+        return self.silence >= self._lease
 
 
 class Ownership:
@@ -127,19 +146,23 @@ class Ownership:
     def row(self) -> OwnerRow:
         return OwnerRow(*self._connection.fetch(self._owner)[0])
 
-    def take(self, least_epoch: int, stale: int | None = None) -> None:
+    def take(self, least_epoch: int, stale: int | None = None, seen: OwnerSilence | None = None) -> None:
         """Become the owner, with an epoch above the present one, and not below `least_epoch`. Raises StoreInUse.
 
-        A claim that was drawn here is replaced at once, and so is `stale`, whose lease is over."""
-        row = self._wait_until_free(stale)
+        A claim that was drawn here is replaced at once, and so is `stale`, whose lease is over. The lease of others counts
+        from what another process has `seen`."""
+        row = self._wait_until_free(stale, seen)
         if not self._write(max(row.epoch + 1, least_epoch), [row.claim]):
             raise StoreInUse(f"{self._where} was claimed by another process at the same time")
 
-    def _wait_until_free(self, stale: int | None) -> OwnerRow:
+    def _wait_until_free(self, stale: int | None, seen: OwnerSilence | None) -> OwnerRow:
         watch = LeaseWatch(self._lease or LEASE)
+        if seen is not None:
+            watch.resume(seen)
         while True:
+            asked = boot_time()
             row = self.row()
-            if row.claim == stale or row.claim in self._drawn or watch.is_free(row, time.monotonic()):
+            if row.claim == stale or row.claim in self._drawn or watch.is_free(row, asked, boot_time()):
                 if row.is_alive:
                     self._connection.fetch(_END, [row.claim])
                 return row

@@ -25,7 +25,7 @@ import asyncpg
 from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow, empty_head
 from busbar.fragment.reads import Read
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreFull
-from busbar.store.location import StoreCounters
+from busbar.store.location import OwnerSilence, StoreCounters
 from busbar.store.postgresql import reads, schema
 from busbar.store.postgresql.address import DatabaseAddress
 from busbar.store.postgresql.connection import ConnectionLost, DatabaseConnection
@@ -98,9 +98,11 @@ class PostgresqlStore:
         identity: str = "",
         creates: bool = True,
         lease: float = LEASE,
+        seen: OwnerSilence | None = None,
     ) -> None:
         """`known` is shared by the handles that one process has one after the other. `identity` is that of the store: the
-        schema must have it. With `creates`, a schema that has no store gets one."""
+        schema must have it. With `creates`, a schema that has no store gets one. `seen` is what another process has seen of
+        the present owner."""
         self._address = address
         self._connection = DatabaseConnection(address)
         self._owner = Ownership(self._connection, address, lease=lease)
@@ -108,6 +110,7 @@ class PostgresqlStore:
         self._identity = identity
         self._creates = creates
         self._journal = Journal()
+        self._seen = seen
         self._is_claimed = False
         self._failure: StoreError | None = None
         self.shown_at = -inf
@@ -128,7 +131,7 @@ class PostgresqlStore:
             if not self._known.epoch and not is_synchronous(self._connection):
                 _log.warning("store %s is %s", self._address.shown, ASYNCHRONOUS)
             self.shown_at = boot_time()
-            self._owner.take(self._known.epoch + (2 if self._lost() > 0 else 1))
+            self._owner.take(self._known.epoch + (2 if self._lost() > 0 else 1), seen=self._seen)
             self._load()
             self._go_on()
         except ConnectionLost as problem:
