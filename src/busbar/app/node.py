@@ -6,7 +6,7 @@ Rules:
 2. The brokers get the address of the controller from their node. Brokers serve clients and stores also while there is none.
 3. The controller that finds itself replaced stops being it; its brokers, like all others, connect to the next one.
 4. A node whose name another one has taken ends.
-5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too: the machine
+5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too. The machine
    of the controller may have owned some. The next controller goes on from what its node has seen. So the leases of
    catalogue and stores are waited for at the same time.
 """

@@ -110,6 +110,8 @@ class NodeController:
         port.inspect_remote = members.inspect
         port.report_transfers = cluster.transfers
         port.report_nodes = cluster.nodes
+        port.report_history = cluster.history
+        port.set_recording = cluster.set_recording
         port.report_connections = cluster.connections
         port.close_at_gateway = cluster.close_connection
         port.report_figures = cluster.figures

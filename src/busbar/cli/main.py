@@ -16,6 +16,7 @@ from busbar.cli.console import add_console_command
 from busbar.cli.export import add_export_command
 from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.groups import groups_for, in_full
+from busbar.cli.history import add_history_command
 from busbar.cli.insight import add_insight_command
 from busbar.cli.messages import add_receive_command
 from busbar.cli.nodes import add_nodes_command
@@ -263,6 +264,7 @@ add_export_command(app)
 add_apply_command(app)
 add_transfers_command(app)
 add_nodes_command(app)
+add_history_command(app)
 
 
 def main() -> None:
