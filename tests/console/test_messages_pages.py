@@ -169,6 +169,35 @@ def test_dead_letters_are_mended_resubmitted_and_deleted(
 
 
 @pytest.mark.req("U27")
+def test_a_dead_letter_of_a_partitioned_subscription_is_sent_to_its_topic(
+    page: Page, admin: ServiceBusAdministrationClient, client: ServiceBusClient
+) -> None:
+    admin.create_topic("news", enable_partitioning=True)
+    admin.create_subscription("news", "audit")
+    with client.get_topic_sender("news") as sender:
+        sender.send_messages(ServiceBusMessage("wrong", message_id="n-1", partition_key="k"))
+    with client.get_subscription_receiver("news", "audit") as receiver:
+        (message,) = receiver.receive_messages(1, 10)
+        assert (message.sequence_number or 0) >> 48 > 0  # a number of another fragment than the first
+        receiver.dead_letter_message(message, reason="Typo")
+    page.goto("/subscription?topic=news&name=audit")
+    page.get_by_role("link", name="Dead letters").click()
+    page.get_by_role("link", name="Edit and resubmit message").click()
+    page.get_by_label("Body", exact=True).fill("right")
+    page.get_by_label("Send to").fill("news/Subscriptions/audit")
+    page.get_by_role("button", name="Send the copy").click()
+    expect(page.get_by_role("alert")).to_contain_text("Nothing can be sent to")
+    expect(page.get_by_label("Body", exact=True)).to_have_value("right")
+    page.get_by_label("Send to").fill("news")
+    page.get_by_role("button", name="Send the copy").click()
+    expect(page.get_by_role("status")).to_have_text("1 of 1 dead letters resubmitted.")
+    with client.get_subscription_receiver("news", "audit") as receiver:
+        (copy,) = receiver.peek_messages(5)
+    assert str(copy) == "right" and copy.partition_key == "k"
+    assert (copy.application_properties or {}).get(b"original-message-id") == b"n-1"
+
+
+@pytest.mark.req("U27")
 def test_a_purge_asks_for_the_name_and_shows_its_progress(
     page: Page, admin: ServiceBusAdministrationClient, client: ServiceBusClient
 ) -> None:
