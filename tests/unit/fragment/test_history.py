@@ -8,6 +8,7 @@ from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD
 from busbar.model.settings import FragmentSettings
 from tests.unit.fragment.queue import LOCK, Held, Queue, draft, held, settings
+from tests.unit.fragment.session_queue import SessionQueue, session_settings
 
 
 class Recorded(Queue):
@@ -127,6 +128,36 @@ def test_duplicates() -> None:
         (1, e.SENT, b"first"),
         (1, e.DUPLICATE_DROPPED, b"second"),
     ]
+
+
+def test_sessions() -> None:
+    given = session_settings(max_deliveries=2)
+    given.path = "q"
+    queue = SessionQueue(given)
+    queue.machine.history.set(True, set())
+    steps: list[e.MessageStep] = []
+
+    def taken() -> list[tuple[int, int, int]]:
+        found, steps[:] = [(step.n, step.what, step.by) for step in steps], []
+        return found
+
+    def step(command: c.Command) -> list[e.Effect]:
+        effects = Queue.step(queue, command)
+        for effect in effects:
+            if isinstance(effect, e.Happened):
+                steps.extend(effect.steps)
+        return [effect for effect in effects if not isinstance(effect, e.Happened)]
+
+    queue.step = step  # type: ignore[method-assign]
+    queue.send_to("s")
+    receiver = queue.accept("s")
+    assert len(receiver.take()) == 1
+    receiver.close()
+    assert taken() == [(1, e.SENT, 1), (1, e.DELIVERED, 1), (1, e.RELEASED, 1)]
+    receiver = queue.accept("s")
+    assert len(receiver.take()) == 1
+    queue.pass_time(LOCK)
+    assert taken() == [(1, e.DELIVERED, 1), (1, e.LOCK_EXPIRED, 0)]
 
 
 def test_the_switch_is_looked_at_in_every_turn() -> None:
