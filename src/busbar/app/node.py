@@ -9,6 +9,8 @@ Rules:
 5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too. The machine
    of the controller may have owned some. The next controller goes on from what its node has seen. So the leases of
    catalogue and stores are waited for at the same time.
+6. If stores were added, the controller begins anew: it loads the catalogue, and has the stores made. Brokers serve clients
+   meanwhile.
 """
 
 from __future__ import annotations
@@ -60,6 +62,8 @@ SILENT = 4
 """After this part of a lease without a sign of the controller, the owners of stores are looked at."""
 LOOKS = 6
 """In each lease."""
+NEW_STORES = 2
+"""After so many looks, all nodes have seen stores that were added."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -98,6 +102,8 @@ class ClusterNode:
         self._burying: asyncio.Task[None] | None = None
         self._buried: set[str] = set()
         """Incarnations of nodes that have ended, as this controller has reported."""
+        self._new_since = 0.0
+        """When stores were first seen that the controller does not have."""
         self._seen_at = boot_time()
         """When the last look at the catalogue began that succeeded."""
         self._known_stores: list[StoreAddress] = []
@@ -270,6 +276,10 @@ class ClusterNode:
         """Become the controller if there is none, and send the brokers its address."""
         if self._controller is not None and self._controller.is_over:
             await self._step_down()
+        elif self._controller is not None and self._has_new_stores(look, namespace.limits.store_lease / 1000):
+            _log.warning("stores were added: the catalogue is loaded again")
+            await self._step_down()
+            is_free = True
         if self._controller is None and is_free and look.stores:
             controller = NodeController(self._config.name, self._config.catalogue, namespace, self._watched)
             if await controller.claim(look.owner.claim):
