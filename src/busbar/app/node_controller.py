@@ -54,6 +54,8 @@ class NodeController:
         self._url = url
         self._namespace = namespace
         self._watched = watched
+        self.stores: set[str] = set()
+        """The stores that it knows."""
         self._home: CatalogueHome | None = None
         self._cluster: ClusterController | None = None
         self._catalogue: Catalogue | None = None
@@ -94,6 +96,7 @@ class NodeController:
             store.name: self._watched.get(store.name) or address_of(store).location(self._lease)
             for store in look.stores
         }
+        self.stores = {*places}
         loop = asyncio.get_running_loop()
         is_loading = True
 

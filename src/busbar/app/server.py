@@ -375,11 +375,7 @@ async def _broker(
         stores.carrier = members
         processes.unchanged = catalogue.unchanged
     broker = _Broker(port, catalogue, stores, processes)
-    port.report_nodes = lambda: _nodes(broker)
-    port.report_figures = processes.figures if processes is not None else broker.figures
-    port.change_log_level = partial(
-        change_log_level, tell=processes.set_log_level if processes is not None else None
-    )
+    _show(broker)
     try:
         try:
             if processes is not None:
@@ -399,6 +395,15 @@ async def _broker(
             _log.warning("not all operations under way could be finished within %g s", DRAIN_SECONDS)
         if processes is not None:
             await processes.stop()
+
+
+def _show(broker: _Broker) -> None:
+    """Let the broker API answer for this process, or for all broker processes."""
+    port, processes = broker.port, broker.processes
+    port.report_nodes = lambda: _nodes(broker)
+    port.report_figures = processes.figures if processes is not None else broker.figures
+    tell = processes.set_log_level if processes is not None else None
+    port.change_log_level = partial(change_log_level, tell=tell)
 
 
 def _fewer(brokers: int, asked: int) -> list[str]:
