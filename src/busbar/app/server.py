@@ -440,8 +440,7 @@ def _remote_hosts(
 ) -> Callable[[str], StoreHost]:
     """Makes the host of a store that a broker process has. Operators ask these processes through the broker API."""
     port.report_transfers = processes.transfers
-    port.report_history = processes.history
-    port.set_recording = processes.set_recording
+    port.report_history, port.set_recording = processes.history, processes.set_recording
     port.report_connections = processes.connections
     port.close_at_gateway = processes.close_connection
     port.move_remote = processes.moves.move
