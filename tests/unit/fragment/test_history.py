@@ -5,7 +5,7 @@ from __future__ import annotations
 from busbar.fragment.history import HistorySwitch
 from busbar.model import commands as c
 from busbar.model import effects as e
-from busbar.model.message import ACTIVE, DEAD
+from busbar.model.message import ACTIVE, DEAD, VIA
 from busbar.model.settings import FragmentSettings
 from tests.unit.fragment.queue import LOCK, Held, Queue, draft, held, settings
 from tests.unit.fragment.session_queue import SessionQueue, session_settings
@@ -191,3 +191,16 @@ def test_steps_come_behind_the_effects_that_they_are_of() -> None:
     effects = Queue.step(queue, c.Send(1, 1, 3, [draft()], False))
     assert [type(effect) for effect in effects] == [e.Sent, e.Delivered, e.Happened]
     assert len(held(effects)) == 1
+
+
+def test_a_transaction() -> None:
+    """Its settlements and sends are by its client, and what it sends to another entity is on its way there."""
+    queue = Recorded()
+    queue.send(draft(b"a"))
+    message = queue.one()
+    queue.taken()
+    other = draft(b"via")
+    other.kind, other.target, other.path = VIA, 9, "other"
+    settled = c.Settle(1, 1, 0, c.COMPLETE, [message.n], [message.nonce], None, True)
+    queue.run(c.Transact(1, 1, 5, [settled, c.Send(1, 1, 0, [draft(b"b"), other], True)]))
+    assert queue.taken() == [(1, e.COMPLETED, 1), (2, e.SENT, 1), (3, e.SENT_VIA, 1)]
