@@ -345,6 +345,7 @@ def test_new_messages_are_shown_as_they_come(
 ) -> None:
     busbar("send", queue, "before")
     process = busbar.start("tail", queue, "-o", "json", *options)
+    assert process.stdout is not None
     try:
         seen: list[str] = []
         deadline = time.monotonic() + 30
