@@ -43,6 +43,7 @@ from busbar.app.published_endpoint import PublishedEndpoint
 from busbar.app.shared_listener import SharedListener
 from busbar.app.store_places import StorePlaces, WantedStores
 from busbar.app.system import nonce_source, raise_descriptor_limit
+from busbar.app.trace_settings import make_tracer
 from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.move_runner import MoveRunner
 from busbar.broker.process_figures import process_figures
@@ -256,7 +257,8 @@ async def _edge(
 ) -> Edge:
     """One gateway here, or one in each broker process."""
     if broker.processes is None:
-        gateway = Gateway(broker.port, Authority(rules, broker.catalogue.authorization_rules), limits, secure)
+        authority = Authority(rules, broker.catalogue.authorization_rules)
+        gateway = Gateway(broker.port, authority, limits, secure, tracer=make_tracer(os.environ))
         await gateway.start()
         broker.connections = lambda: gateway.connection_count
         broker.port.report_connections = gateway.page_of_connections
@@ -375,7 +377,7 @@ async def _broker(
     broker = _Broker(port, catalogue, stores, processes)
     port.report_nodes = lambda: _nodes(broker)
     port.report_figures = processes.figures if processes is not None else broker.figures
-    port.change_log_level = partial(change_log_level, tell=processes and processes.set_log_level)
+    port.change_log_level = partial(change_log_level, tell=processes.set_log_level if processes else None)
     try:
         try:
             if processes is not None:
