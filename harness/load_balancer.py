@@ -34,6 +34,10 @@ class LoadBalancer:
     def put_in(self, node: Busbar) -> None:
         self._nodes.append(node)
 
+    def drain(self, node: Busbar) -> None:
+        """Send no more clients to a node, which is about to be stopped."""
+        self._nodes.remove(node)
+
     def take_out(self, node: Busbar) -> None:
         """Send no more clients to a node, and end the connections that it has."""
         self._nodes.remove(node)

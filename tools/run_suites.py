@@ -59,6 +59,8 @@ BY_FILE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 # More than there are processors. A worker begins with a part of the files in order, and takes from the others at the end: so
 # few modules have a server on two workers, and none is idle while another has many tests left.
 WAITING = ("-n", "4", "--dist", "worksteal")
+# Four leave the processors idle for half of the time.
+MOSTLY_WAITING = ("-n", "6", "--dist", "worksteal")
 
 SUITES = (
     Suite("unit", ("tests/unit",), PARALLEL),
@@ -75,17 +77,19 @@ SUITES = (
         PARALLEL,
         {"BUSBAR_INTERPRETED": "1"},
     ),
-    Suite("conformance", ("tests/conformance",), PARALLEL),
-    Suite("simulation", ("tests/simulation",), PARALLEL),
-    # They wait for the SDK's own sleeps more than for the processor; each worker has a server of its own.
-    Suite("interop", ("tests/interop",), WAITING),
-    Suite("console", ("tests/console",), BY_FILE),  # a browser for each worker that needs one
-    Suite("spark", ("tests/spark",), BY_FILE),  # a Spark session for each worker
     # Environments of their own; wheels are built once. The three files that compile begin at once.
     Suite("set-up", ("tests/set_up",), ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")),
+    # No time is measured in these, and set-up waits for files from the network and for one compiler.
+    Suite("conformance", ("tests/conformance",), PARALLEL, beside="set-up"),
+    Suite("simulation", ("tests/simulation",), PARALLEL, beside="set-up"),
+    # They wait for the SDK's own sleeps more than for the processor; each worker has a server of its own.
+    Suite("interop", ("tests/interop",), MOSTLY_WAITING),
+    Suite("console", ("tests/console",), BY_FILE),  # a browser for each worker that needs one
+    Suite("spark", ("tests/spark",), BY_FILE),  # a Spark session for each worker
     # Their servers restart, recover and wait for timeouts more than they use the processor.
     Suite("durability", ("tests/durability",), (*WAITING, "-m", "not alone")),
-    Suite("robustness", ("tests/robustness",), (*BY_FILE, "-m", "not alone")),
+    # A server for each module; half of the time they wait for limits of time, and for servers that start.
+    Suite("robustness", ("tests/robustness",), ("-n", "4", *BY_FILE[2:], "-m", "not alone")),
     # One after the other, with the machine to themselves: they measure, or their deadlines are short.
     Suite("alone", ("tests/durability", "tests/robustness"), ("-m", "alone")),
 )
@@ -114,7 +118,7 @@ def heading(text: str) -> None:
 
 
 def run_check(name: str, command: Sequence[str]) -> tuple[Row, str]:
-    """Its row, and its output."""
+    """Run a check; returns its row and its output."""
     began = time.monotonic()
     done = subprocess.run(
         [str(BIN / command[0]), *command[1:]],
@@ -148,14 +152,14 @@ def other_suites() -> list[Suite]:
 
 
 def processor_time() -> tuple[int, int]:
-    """What all processors of the machine have worked, and what they could have."""
+    """Read how long all processors of the machine have worked, and how long they could have."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     idle, waiting = ticks[3:5]
     return sum(ticks) - idle - waiting, sum(ticks)
 
 
 def in_groups(suites: Sequence[Suite]) -> list[list[Suite]]:
-    """Those that run at once, each with its first; a suite whose companion is not among them begins a group of its own."""
+    """Group the suites that run at once. A suite whose companion is not among them begins a group of its own."""
     groups: dict[str, list[Suite]] = {}
     for suite in suites:
         groups.setdefault(suite.beside if suite.beside in groups else suite.name, []).append(suite)
@@ -163,7 +167,7 @@ def in_groups(suites: Sequence[Suite]) -> list[list[Suite]]:
 
 
 def run_group(group: Sequence[Suite]) -> list[Row]:
-    """The output of the first comes as it is written, that of the others when the first has ended."""
+    """Run suites at once. The output of the first comes as it is written, that of the others when the first has ended."""
     group = [suite for suite in group if has_tests(suite)]
     if not group:
         return []
@@ -189,7 +193,7 @@ def has_tests(suite: Suite) -> bool:
 
 
 def run_suite(suite: Suite, *, kept: bool = False) -> tuple[Row, str]:
-    """Its row, and its output if that is kept instead of written."""
+    """Run a suite; returns its row, and its output if that is kept instead of written."""
     results = RESULTS / f"{suite.name}.json"
     results.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", *suite.options, f"--results={results}", *suite.paths]

@@ -1,4 +1,4 @@
-"""The daily work with entities in a real browser: finding one, changing its settings and rules, its keys; and operation."""
+"""The daily work with entities in a real browser: finding one, its settings, rules and keys; stores, taps and clients."""
 
 from __future__ import annotations
 
@@ -128,10 +128,45 @@ def test_keys_are_shown_after_a_click(page: Page, admin: ServiceBusAdministratio
     assert "key/of-the-writer" not in page.content()
     page.get_by_role("button", name="Show the keys of writer").click()
     expect(page.get_by_text("first+key/of-the-writer=", exact=True)).to_be_visible()
-    expect(page.get_by_text("EntityPath=guarded")).to_contain_text("SharedAccessKeyName=writer")
+    expect(page.get_by_text("EntityPath=guarded").first).to_contain_text("SharedAccessKeyName=writer")
     page.get_by_role("link", name="Hide them").click()
     expect(page.get_by_role("cell", name="writer", exact=True)).to_be_visible()
     assert "key/of-the-writer" not in page.content()
+
+    page.get_by_role("link", name="Renew a key of writer").click()
+    page.get_by_role("button", name="Renew key").click()
+    expect(page.get_by_role("heading", name="Keys of writer")).to_be_visible()
+    (found,) = admin.get_queue("guarded").authorization_rules or [rule]
+    assert (
+        found.primary_key == "first+key/of-the-writer=" and found.secondary_key != "second+key/of-the-writer="
+    )
+    assert str(found.secondary_key) in page.content()
+
+
+@pytest.mark.req("U27")
+def test_a_rule_of_the_namespace_is_created_and_deleted(page: Page, server: Busbar) -> None:
+    page.goto("/")
+    page.get_by_role("link", name="Access").click()
+    expect(page.get_by_role("cell", name="RootManageSharedAccessKey", exact=True)).to_be_visible()
+    assert server.key not in page.content()
+    page.get_by_role("link", name="New access rule").click()
+    page.get_by_label("Name", exact=True).fill("reader")
+    page.get_by_role("button", name="Create rule").click()
+    expect(page.get_by_role("alert")).to_be_visible()  # no right is chosen
+    page.get_by_label("Listen").check()
+    page.get_by_role("button", name="Create rule").click()
+    expect(page.get_by_role("status")).to_contain_text("The rule was created")
+    page.get_by_role("button", name="Show the keys of reader").click()
+    shown = page.get_by_text("SharedAccessKeyName=reader").first.inner_text()
+    with (
+        ServiceBusClient.from_connection_string(shown) as client,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        assert receiver.peek_messages(1) == []
+    page.get_by_role("link", name="Delete the rule reader").click()
+    page.get_by_role("button", name="Delete rule").click()
+    expect(page.get_by_role("status")).to_have_text("The rule was deleted.")
+    expect(page.get_by_role("cell", name="reader", exact=True)).to_have_count(0)
 
 
 @pytest.mark.req("U27")
@@ -188,3 +223,43 @@ def test_a_subscription_shows_its_fragments(page: Page, admin: ServiceBusAdminis
     admin.create_queue("regular")
     page.goto("/queue?name=regular")
     expect(page.get_by_text("Messaging store", exact=True)).to_be_visible()
+
+
+@pytest.mark.req("U27")
+def test_the_client_that_holds_messages_is_found_and_closed(
+    page: Page, admin: ServiceBusAdministrationClient, server: Busbar
+) -> None:
+    admin.create_queue("held")
+    with (
+        ServiceBusClient.from_connection_string(server.connection_string) as quiet,
+        quiet.get_queue_sender("orders") as sender,
+        ServiceBusClient.from_connection_string(server.connection_string, user_agent=HOSTILE) as client,
+        client.get_queue_sender("held") as source,
+        client.get_queue_receiver("held", prefetch_count=5) as receiver,
+    ):
+        sender.send_messages(ServiceBusMessage("x"))
+        source.send_messages([ServiceBusMessage("x") for _ in range(3)])
+        assert receiver.receive_messages(1, 10)
+        page.goto("/connections")
+        page.get_by_role("link", name="unsettled", exact=True).click()
+        first = page.locator("tbody tr").first
+        expect(first).to_contain_text("held")
+        expect(first).to_contain_text(HOSTILE)
+        expect(first.get_by_role("cell").nth(3)).to_have_text(re.compile("^[123]$"))
+        first.locator("summary").click()
+        expect(first.get_by_role("listitem").filter(has_text="receiver")).to_contain_text("held")
+
+        page.goto("/queue?name=held")
+        page.get_by_role("link", name="Its connections").click()
+        expect(page.locator("tbody tr").first).to_contain_text("held")
+        links = page.get_by_role("link", name=re.compile("^Close the connection"))
+        before = links.count()
+        links.first.click()
+        expect(page.get_by_role("heading", name="Close the connection")).to_be_visible()
+        expect(page.get_by_text("most clients connect again")).to_be_visible()
+        page.get_by_role("button", name="Close connection").click()
+        expect(page.get_by_role("status")).to_have_text("The connection was closed.")
+        page.goto("/connections?entity=held")
+        expect(links).to_have_count(before - 1)
+    page.goto("/connection/close?id=nobody")
+    expect(page.get_by_role("alert")).to_contain_text("does not exist")

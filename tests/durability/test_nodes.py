@@ -53,12 +53,13 @@ class Cluster:
         self.front = LoadBalancer()
         self.lease = LEASE
         self.limits = dict(LIMITS)
+        self.queues = SHORT
         self.more: dict[str, tuple[str, ...]] = {}
         """More arguments for some of them."""
         self.environments: dict[str, dict[str, str]] = {}
 
     def start(self, *names: str) -> None:
-        config = config_text(SHORT, {**self.limits, "store_lease": int(self.lease * 1000)})
+        config = config_text(self.queues, {**self.limits, "store_lease": int(self.lease * 1000)})
         for name in names:
             arguments: tuple[str, ...] = ("--node", name, "--catalogue", self.catalogue)
             if not self.nodes:  # the others find the stores beside the catalogue

@@ -41,14 +41,14 @@ from busbar.gateway.gateway import Gateway
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import StoreError
 from busbar.store.location import OwnerSilence
+from busbar.store.postgresql.ownership import boot_time
 
 _log = logging.getLogger(__name__)
 
 
 async def _run(start: BrokerStart) -> None:
-    loop, tracer = asyncio.get_running_loop(), make_tracer(os.environ, start.name)
-    nonces, rules = nonce_source(), RuleCompiler(uuid4)
-    ended = asyncio.Event()
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    nonces, rules, tracer = nonce_source(), RuleCompiler(uuid4), make_tracer(os.environ, start.name)
 
     async def open_gateway(settings: NodeSettings, port: ClusterBroker) -> Gateway:
         tls = server_context(TlsFiles(Path(start.certificate), Path(start.certificate_key), None))
@@ -89,6 +89,7 @@ async def _run(start: BrokerStart) -> None:
             start.store_timeout,
             rules,
             inline_messages=start.inline_messages,
+            history=node.recorder.switch,
             fragment_figures=node.fragment_figures,
         )
 
@@ -100,7 +101,7 @@ async def _run(start: BrokerStart) -> None:
     node = BrokerNode(start.name, socket.socket(fileno=start.fd_socket), wall_clock, open_gateway)
     node.look_at, node.on_log_level = look_at, set_log_level
     files = NodeTlsFiles(Path(start.node_certificate), Path(start.node_key), Path(start.node_authority))
-    broker = NodeBroker(start, node, NodeTls(files), end)
+    broker = NodeBroker(start, node, NodeTls(files), end, boot_time)
     connection = node.channel = ControllerConnection(make_host, broker.controller_lost, node)
     await broker.run(connection)
     await loop.create_unix_connection(lambda: broker, sock=socket.socket(fileno=start.channel))

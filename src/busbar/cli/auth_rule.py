@@ -95,7 +95,7 @@ class AuthRuleVerbs:
 
     def list(self, *, entity: Entity, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
         with _client(find_target(where)) as client:
-            found: list[View] = self._ask(client, "GET", entity, "")
+            found: list[View] = self.ask(client, "GET", entity, "")
         if output is OutputFormat.JSON:
             print_json(found)
         else:
@@ -110,7 +110,7 @@ class AuthRuleVerbs:
         where: ConnectionOptions,
     ) -> None:
         with _client(find_target(where)) as client:
-            self._print(self._ask(client, "GET", entity, rule), output)
+            self._print(self.ask(client, "GET", entity, rule), output)
 
     def create(
         self,
@@ -123,7 +123,7 @@ class AuthRuleVerbs:
     ) -> None:
         body = {"rights": _rights(rights)}
         with _client(find_target(where)) as client:
-            self._print(self._ask(client, "POST", entity, rule, body), output)
+            self._print(self.ask(client, "POST", entity, rule, body), output)
 
     def update(
         self,
@@ -136,16 +136,16 @@ class AuthRuleVerbs:
     ) -> None:
         body = {"rights": _rights(rights)}
         with _client(find_target(where)) as client:
-            self._print(self._ask(client, "PUT", entity, rule, body), output)
+            self._print(self.ask(client, "PUT", entity, rule, body), output)
 
     def delete(self, *, entity: Entity, rule: RuleName, yes: Yes = False, where: ConnectionOptions) -> None:
         from busbar.cli.entity_commands import confirm
 
         with _client(find_target(where)) as client:
-            self._ask(client, "GET", entity, rule)  # what does not exist is not asked about
+            self.ask(client, "GET", entity, rule)  # what does not exist is not asked about
             client.say_target()
             confirm(f"Delete {self._what(entity, rule)}? Clients that use its keys are cut off.", yes)
-            self._ask(client, "DELETE", entity, rule)
+            self.ask(client, "DELETE", entity, rule)
         print(f"{self._what(entity, rule)} deleted", file=sys.stderr)
 
     def keys(
@@ -158,7 +158,7 @@ class AuthRuleVerbs:
     ) -> None:
         target = find_target(where)
         with _client(target) as client:
-            found: View = self._ask(client, "GET", entity, rule, keys=True)
+            found: View = self.ask(client, "GET", entity, rule, keys=True)
         _print_keys(found, target, entity, output)
 
     def renew(
@@ -177,10 +177,10 @@ class AuthRuleVerbs:
         body = {f"{which}Key": key_value} if key_value else {}
         target = find_target(where)
         with _client(target) as client:
-            found: View = self._ask(client, "POST", entity, rule, body, renew=which)
+            found: View = self.ask(client, "POST", entity, rule, body, renew=which)
         _print_keys(found, target, entity, output)
 
-    def _ask(
+    def ask(
         self,
         client: ManagementClient,
         method: str,
@@ -191,6 +191,7 @@ class AuthRuleVerbs:
         keys: bool = False,
         renew: str = "",
     ) -> Any:
+        """The answer of the broker to a request about a rule, or about all. Raises CommandFailure."""
         from busbar.cli.entity_commands import checked
 
         path = "$busbar/authorization-rules" + (f"/{checked(entity, self._noun)}" if entity else "")
@@ -227,8 +228,8 @@ def _rights(given: list[str] | None) -> list[str]:
     return [known[word.lower()] for word in words]
 
 
-def _print_keys(rule: View, target: ManagementEndpoint, entity: str, output: OutputFormat) -> None:
-    """Print both keys, and the connection string that clients of messaging use with each."""
+def keys_shown(rule: View, target: ManagementEndpoint, entity: str) -> dict[str, str]:
+    """Both keys, and the connection string that clients of messaging use with each."""
     found = {"keyName": rule["name"]}
     for which in ("primary", "secondary"):
         key = rule[f"{which}Key"]
@@ -238,6 +239,11 @@ def _print_keys(rule: View, target: ManagementEndpoint, entity: str, output: Out
         found[f"{which}ConnectionString"] = (
             f"Endpoint=sb://{target.authority}/;SharedAccessKeyName={rule['name']};SharedAccessKey={key}{path}{plain}"
         )
+    return found
+
+
+def _print_keys(rule: View, target: ManagementEndpoint, entity: str, output: OutputFormat) -> None:
+    found = keys_shown(rule, target, entity)
     if output is OutputFormat.JSON:
         print_json(found)
     else:

@@ -1,50 +1,64 @@
-"""The authorization rules of an entity, for the web console."""
+"""The authorization rules of an entity and of the namespace, for the web console."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from xml.etree.ElementTree import Element
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from busbar.cli.atom_xml import children, text_of
+from busbar.cli.auth_rule import AuthRuleVerbs, keys_shown
 from busbar.cli.console_client import management
 from busbar.cli.endpoint import ConnectionOptions, find_target
-from busbar.cli.entity_commands import fetch
-from busbar.cli.entity_kinds import QUEUE, TOPIC
-from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.console.namespace import AccessRule, Address, EntityType
+from busbar.console.namespace import AccessRule, Address
+
+LABELS = {
+    "primaryKey": "Primary key",
+    "secondaryKey": "Secondary key",
+    "primaryConnectionString": "Connection string with the primary key",
+    "secondaryConnectionString": "Connection string with the secondary key",
+}
 
 
 class RunningAccessRules:
     def __init__(self, where: ConnectionOptions) -> None:
         self._where = where
 
-    def list(self, address: Address) -> Sequence[AccessRule]:
-        return [_rule(element) for element in self._elements(address)]
+    def list(self, owner: Address | None) -> Sequence[AccessRule]:
+        return [_rule(view) for view in self._ask(owner, "GET", "")]
 
-    def keys(self, address: Address, name: str) -> AccessRule:
-        with management(self._where):
-            for element in self._elements(address):
-                if text_of(element, "KeyName") == name:
-                    return self._with_keys(address, element)
-            raise CommandFailure(f"{address.kind} '{address.name}' has no rule '{name}'.", ExitCode.NOT_FOUND)
+    def keys(self, owner: Address | None, name: str) -> AccessRule:
+        return self._with_keys(owner, self._ask(owner, "GET", name, keys=True))
 
-    def _elements(self, address: Address) -> Iterator[Element]:
-        kind = QUEUE if address.kind is EntityType.QUEUE else TOPIC
+    def create(self, owner: Address | None, name: str, rights: Sequence[str]) -> None:
+        self._ask(owner, "POST", name, {"rights": [*rights]})
+
+    def renew(self, owner: Address | None, name: str, which: str) -> AccessRule:
+        return self._with_keys(owner, self._ask(owner, "POST", name, {}, renew=which))
+
+    def delete(self, owner: Address | None, name: str) -> None:
+        self._ask(owner, "DELETE", name)
+
+    def _ask(
+        self,
+        owner: Address | None,
+        method: str,
+        name: str,
+        body: dict[str, Any] | None = None,
+        *,
+        keys: bool = False,
+        renew: str = "",
+    ) -> Any:
+        verbs = AuthRuleVerbs(owner.kind if owner is not None else "namespace")
         with management(self._where) as client:
-            description = fetch(client, kind, address.name).description
-        yield from children(description, "AuthorizationRules")
+            return verbs.ask(client, method, _path(owner), name, body, keys=keys, renew=renew)
 
-    def _with_keys(self, address: Address, element: Element) -> AccessRule:
-        rule, target = _rule(element), find_target(self._where)
-        key = text_of(element, "PrimaryKey") or ""
-        plain = "" if target.tls else ";UseDevelopmentEmulator=true"
-        connection = (
-            f"Endpoint=sb://{target.authority}/;SharedAccessKeyName={rule.name};SharedAccessKey={key};"
-            f"EntityPath={address.path}{plain}"
-        )
-        return AccessRule(rule.name, rule.rights, key, text_of(element, "SecondaryKey") or "", connection)
+    def _with_keys(self, owner: Address | None, view: dict[str, Any]) -> AccessRule:
+        shown = keys_shown(view, find_target(self._where), _path(owner))
+        return _rule(view, {label: shown[name] for name, label in LABELS.items()})
 
 
-def _rule(element: Element) -> AccessRule:
-    rights = [item.text or "" for item in children(element, "Rights")]
-    return AccessRule(text_of(element, "KeyName") or "", rights)
+def _path(owner: Address | None) -> str:
+    return owner.path if owner is not None else ""
+
+
+def _rule(view: Mapping[str, Any], keys: Mapping[str, str] | None = None) -> AccessRule:
+    return AccessRule(view["name"], view["rights"], view["updatedAt"], keys or {})

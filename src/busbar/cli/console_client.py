@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from busbar.cli.atom_client import ManagementClient
@@ -28,7 +29,7 @@ PROBLEMS = {
 @contextmanager
 def management(where: ConnectionOptions) -> Iterator[ManagementClient]:
     """A client of the management API. Raises NamespaceFailure, inside the block too."""
-    with _failures(), ManagementClient(find_target(where), says_target=False) as client:
+    with failures(), ManagementClient(find_target(where), says_target=False) as client:
         yield client
 
 
@@ -37,12 +38,13 @@ def messages(where: ConnectionOptions) -> Iterator[BlockingFactory]:
     """A client of messaging. Raises NamespaceFailure, inside the block too."""
     from busbar.cli.messaging import messaging
 
-    with _failures(), messaging(where) as factory:
+    with failures(), messaging(where) as factory:
         yield factory
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def failures() -> Iterator[None]:
+    """Turn the failures of commands into those of the console."""
     try:
         yield
     except CommandFailure as failure:
@@ -61,3 +63,8 @@ def listed(question: Callable[[], Any]) -> list[Any]:
             return []
         raise
     return found if isinstance(found, list) else []
+
+
+def moment(ms: int) -> str:
+    """A time in UTC for people, without fractions of a second; empty for 0."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if ms > 0 else ""

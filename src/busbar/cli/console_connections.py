@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
 from busbar.cli.atom_client import ManagementClient
-from busbar.cli.console_client import management
+from busbar.cli.console_client import management, moment
 from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.entity_commands import checked
 from busbar.cli.failure import CommandFailure, ExitCode
@@ -55,7 +54,7 @@ def _connection(view: Mapping[str, Any]) -> ConnectionSummary:
         view["address"],
         view["product"] or view["container"],
         view["keyNames"],
-        datetime.fromtimestamp(view["since"] / 1000, UTC).strftime("%m-%d %H:%M:%SZ"),
+        moment(view["since"]),
         view["rate"],
         view["unsettled"],
         view["credit"],

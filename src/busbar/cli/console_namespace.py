@@ -12,8 +12,10 @@ from busbar.cli.atom_xml import AtomEntry, new_description, text_of
 from busbar.cli.console_access import RunningAccessRules
 from busbar.cli.console_client import listed, management
 from busbar.cli.console_connections import RunningConnections
+from busbar.cli.console_messages import RunningMessages
 from busbar.cli.console_operation import RunningOperation
 from busbar.cli.console_rules import RunningRules
+from busbar.cli.console_sessions import RunningSessions
 from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.entity_commands import change_entity, fetch, locate, set_properties
 from busbar.cli.entity_kinds import QUEUE, SUBSCRIPTION, TOPIC
@@ -34,6 +36,8 @@ class RunningNamespace:
         self.operation = RunningOperation(where)
         self.access_rules = RunningAccessRules(where)
         self.connections = RunningConnections(where)
+        self.messages = RunningMessages(where)
+        self.sessions = RunningSessions(where)
 
     @property
     def place(self) -> str:

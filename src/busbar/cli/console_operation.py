@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from busbar.cli.console_client import listed, management, messages
+from busbar.cli.console_client import listed, management, messages, moment
 from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.metrics_text import MetricSample, read_metrics
 from busbar.cli.output import size_text
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 HELD = ("active", "deferred", "scheduled")
 """The states of messages that are a backlog."""
+IN, OUT, LOCKED = "busbar_messages_in_total", "busbar_messages_out_total", "busbar_messages_locked"
 
 
 class RunningOperation:
@@ -55,14 +55,23 @@ class RunningOperation:
 
 
 def counts_of(samples: Sequence[MetricSample]) -> dict[str, HeldCounts]:
-    """What each entity holds. Messages that have failed a transfer are dead letters, too."""
-    held: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    """What each entity holds, and has taken and delivered. Messages that have failed a transfer are dead letters, too.
+
+    A broker omits the counters of an entity that has done nothing yet; one that has no counters omits `LOCKED` as well."""
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    done: dict[str, Counter[str]] = defaultdict(Counter)
+    has_counters = False
     for sample in samples:
         if sample.family == "busbar_messages":
             held[sample.labels["entity"]][sample.labels["state"]] += int(sample.value)
+        elif sample.family in (IN, OUT):
+            done[sample.labels["entity"]][sample.family] += int(sample.value)
+        has_counters = has_counters or sample.family == LOCKED
     return {
         path: HeldCounts(
-            sum(states[state] for state in HELD), states["dead_letter"] + states["transfer_dead_letter"]
+            sum(states[state] for state in HELD),
+            states["dead_letter"] + states["transfer_dead_letter"],
+            *((done[path][IN], done[path][OUT]) if has_counters else ()),
         )
         for path, states in held.items()
     }
@@ -102,7 +111,7 @@ def _process(view: Mapping[str, Any]) -> ProcessSummary:
         view["address"] or view["machine"],
         view["process"],
         view["version"],
-        _time(view["since"]),
+        moment(view["since"]),
         view["connections"],
         view["catalogueVersion"],
         len(view["channels"]),
@@ -118,7 +127,7 @@ def _tap(view: TapView) -> TapSummary:
         view.name,
         view.owner,
         ", ".join(["messages", *kinds]),
-        _time(view.created),
+        moment(view.created),
         sum(max(0, fragment.end - fragment.position) for fragment in there),
         sum(fragment.kept for fragment in there),
         size_text(sum(fragment.kept_bytes for fragment in there)),
@@ -129,7 +138,3 @@ def _tap(view: TapView) -> TapSummary:
 
 def _milliseconds(microseconds: int) -> str:
     return f"{microseconds / 1000:.1f} ms" if microseconds else ""
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%m-%d %H:%M:%SZ")

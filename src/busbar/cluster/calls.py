@@ -101,11 +101,12 @@ class RemoteInterface(Generic[T]):
         }
 
     def perform(
-        self, target: object, method: str, arguments: msgspec.Raw
+        self, target: object, method: str, arguments: msgspec.Raw, level: int | None = None
     ) -> Coroutine[None, None, object] | None:
-        """Call a method of `target`. The coroutine, if there is one, gives the reply. Raises WireError."""
+        """Call a method of `target`, over a channel of that level. The coroutine, if there is one, gives the reply. Raises
+        WireError."""
         known = self.methods.get(method)
-        if known is None:
+        if known is None or (level is not None and known.level > level):
             raise WireError(f"'{method}' is not a call of this channel.")
         done = getattr(target, method)(*known.decode(arguments))
         return known.reply(done) if known.has_reply else None

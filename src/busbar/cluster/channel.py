@@ -211,7 +211,7 @@ class Channel(asyncio.Protocol, ABC):
 
     def _begin(self, call: Call) -> None:
         interface, target = self.served(call.target)
-        work = interface.perform(target, call.method, call.arguments)
+        work = interface.perform(target, call.method, call.arguments, self.level)
         if work is not None:
             task = asyncio.get_running_loop().create_task(self._answer(call, work))
             self._tasks.add(task)

@@ -21,10 +21,13 @@ from aiohttp.typedefs import Handler, Middleware
 from busbar.console import (
     access_handlers,
     connection_handlers,
+    dead_letter_handlers,
     entity_handlers,
+    message_handlers,
     operation_handlers,
     pages,
     rule_handlers,
+    session_handlers,
 )
 from busbar.console.access import (
     CSRF_FIELD,
@@ -42,6 +45,10 @@ from busbar.console.requests import CSRF, STATUS, html, read_form
 
 HOST = "127.0.0.1"
 MAX_BODY = 64 * 1024
+MAX_MESSAGE = 4 * 1024 * 1024
+"""Of a form with the body of a message."""
+WITH_MESSAGES = ("/send", "/mend")
+"""The ends of the addresses of such forms."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +81,7 @@ async def serve(
 def application(namespace: Namespace, access: Access, polling: CountPolling) -> web.Application:
     app = web.Application(
         middlewares=[_failure_middleware(namespace), _access_middleware(access, polling)],
-        client_max_size=MAX_BODY,
+        client_max_size=MAX_MESSAGE,
     )
     app.router.add_get(SIGN_IN, _sign_in(access))
     app.router.add_get(STYLE, _asset("console.css", "text/css"))
@@ -84,6 +91,9 @@ def application(namespace: Namespace, access: Access, polling: CountPolling) -> 
     access_handlers.add_routes(app, namespace)
     operation_handlers.add_routes(app, namespace)
     connection_handlers.add_routes(app, namespace)
+    message_handlers.add_routes(app, namespace)
+    dead_letter_handlers.add_routes(app, namespace)
+    session_handlers.add_routes(app, namespace)
     return app
 
 
@@ -114,6 +124,8 @@ def _access_middleware(access: Access, polling: CountPolling) -> Middleware:
         if browser is None:
             return html(pages.signed_out_page("This browser is not signed in to the console."), 403)
         if request.method not in ("GET", "HEAD"):
+            if not request.path.endswith(WITH_MESSAGES) and (request.content_length or 0) > MAX_BODY:
+                raise web.HTTPRequestEntityTooLarge(MAX_BODY, request.content_length or 0)
             access.check_change(request, browser, (await read_form(request)).get(CSRF_FIELD, ""))
         request[CSRF] = access.csrf(browser)
         polling.note_viewer()

@@ -111,7 +111,7 @@ class EntityHandlers:
             entity = await asyncio.to_thread(self._namespace.entity, address)
             now = filled(form, address.name, entity.values)
             return html(
-                entity_pages.edit_page(form, address, now, csrf=request[CSRF], place=self._namespace.place)
+                entity_pages.edit_page(form, entity, now, csrf=request[CSRF], place=self._namespace.place)
             )
 
         return handle

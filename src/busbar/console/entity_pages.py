@@ -11,9 +11,10 @@ from busbar.console.fragment_chart import fragment_picture
 from busbar.console.history import CountHistory
 from busbar.console.html import Markup, tag
 from busbar.console.layout import (
-    badges,
+    address_in,
     beside,
     count,
+    kind_line,
     notice,
     page,
     path_of,
@@ -63,8 +64,8 @@ def entity_page(
         )
     return page(
         address.name,
-        tag("p", tag("span", address.kind, class_="badge kind"), " ", badges(entity)),
-        tabs(address, ""),
+        kind_line(entity),
+        tabs(entity, ""),
         notice(DONE[done].format(address.kind)) if done in DONE else None,
         tiles(entity_tiles(entity)),
         hour_plots(history, address.path, now) if address.kind is not EntityType.TOPIC else None,
@@ -119,7 +120,7 @@ def create_page(
 
 def edit_page(
     blank: Form,
-    address: Address,
+    entity: Address | Entity,
     filled: FormValues,
     shown: dict[str, str] | None = None,
     *,
@@ -129,10 +130,11 @@ def edit_page(
 ) -> str:
     """The settings of an entity that can be changed; `shown` are the values that the form had at first."""
     kept = shown_values(blank, filled) if shown is None else shown
+    address = address_in(entity)
     return page(
         address.name,
-        tag("p", tag("span", address.kind, class_="badge kind")),
-        tabs(address, "edit"),
+        kind_line(entity),
+        tabs(entity, "edit"),
         notice(refusal, bad=True) if refusal else None,
         form(
             path_of(address, "edit"),

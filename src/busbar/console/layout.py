@@ -13,7 +13,13 @@ SCRIPT = "/console.js"
 REFRESH_SECONDS = 10
 """The refresh interval of a page without scripts; with scripts, its live part is updated in place."""
 
-SECTIONS = (("/", "Entities"), ("/stores", "Stores"), ("/taps", "Taps"), ("/connections", "Connections"))
+SECTIONS = (
+    ("/", "Entities"),
+    ("/stores", "Stores"),
+    ("/taps", "Taps"),
+    ("/connections", "Connections"),
+    ("/access", "Access"),
+)
 """The pages of the whole namespace."""
 
 
@@ -118,20 +124,40 @@ def trail_below(address: Address) -> list[Markup]:
     return [*trail_to(address), link_to(address)]
 
 
+_ALL = frozenset(EntityType)
+_RECEIVED = frozenset((EntityType.QUEUE, EntityType.SUBSCRIPTION))
+_SENT = frozenset((EntityType.QUEUE, EntityType.TOPIC))
 TABS: tuple[tuple[str, str, frozenset[EntityType]], ...] = (
-    ("", "Overview", frozenset(EntityType)),
+    ("", "Overview", _ALL),
+    ("messages", "Messages", _RECEIVED),
+    ("dead-letters", "Dead letters", _RECEIVED),
+    ("sessions", "Sessions", _RECEIVED),
+    ("send", "Send", _SENT),
     ("rules", "Rules", frozenset((EntityType.SUBSCRIPTION,))),
-    ("edit", "Settings", frozenset(EntityType)),
-    ("access", "Access keys", frozenset((EntityType.QUEUE, EntityType.TOPIC))),
+    ("edit", "Settings", _ALL),
+    ("access", "Access keys", _SENT),
 )
 """The pages of an entity: path, label, and the kinds that have it."""
 
 
-def tabs(address: Address, current: str) -> Markup:
+def address_in(shown: Address | Entity) -> Address:
+    return shown.address if isinstance(shown, Entity) else shown
+
+
+def kind_line(shown: Address | Entity) -> Markup:
+    """The line below the name of an entity: its kind, and its badges as far as they are known."""
+    kind = tag("span", address_in(shown).kind, class_="badge kind")
+    return tag("p", kind, " ", badges(shown) if isinstance(shown, Entity) else None)
+
+
+def tabs(shown: Address | Entity, current: str) -> Markup:
+    """Links to the pages of an entity. Sessions are among them if it is known that the entity requires them."""
+    address = address_in(shown)
+    has_sessions = isinstance(shown, Entity) and shown.requires_session
     links = [
         tag("a", label, href=path_of(address, path), aria_current="page" if path == current else None)
         for path, label, kinds in TABS
-        if address.kind in kinds
+        if address.kind in kinds and (path != "sessions" or has_sessions)
     ]
     return tag("nav", links, class_="tabs", aria_label=f"This {address.kind}")
 

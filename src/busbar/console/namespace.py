@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from busbar.console.messages import Messages, SessionCalls
 
 
 class EntityType(StrEnum):
@@ -187,9 +190,9 @@ class AccessRule:
 
     name: str
     rights: Sequence[str]
-    primary_key: str = field(default="", repr=False)
-    secondary_key: str = field(default="", repr=False)
-    connection_string: str = field(default="", repr=False)
+    updated: str = ""
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Keys and connection strings, by what they are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +277,19 @@ class OperatorView(Protocol):
 
 
 class AccessRules(Protocol):
-    """The authorization rules of an entity. Every method raises NamespaceFailure."""
+    """The authorization rules of an entity, or of the whole namespace (None). Every method raises NamespaceFailure."""
 
-    def list(self, address: Address) -> Sequence[AccessRule]: ...
+    def list(self, owner: Address | None) -> Sequence[AccessRule]: ...
 
-    def keys(self, address: Address, name: str) -> AccessRule:
+    def keys(self, owner: Address | None, name: str) -> AccessRule:
         """The rule with its keys."""
+
+    def create(self, owner: Address | None, name: str, rights: Sequence[str]) -> None: ...
+
+    def renew(self, owner: Address | None, name: str, which: str) -> AccessRule:
+        """Replace the `primary` or the `secondary` key. Returns the rule with its keys."""
+
+    def delete(self, owner: Address | None, name: str) -> None: ...
 
 
 class Namespace(Protocol):
@@ -300,6 +310,12 @@ class Namespace(Protocol):
 
     @property
     def connections(self) -> Connections: ...
+
+    @property
+    def messages(self) -> Messages: ...
+
+    @property
+    def sessions(self) -> SessionCalls: ...
 
     def list(
         self, kind: EntityType, skip: int, limit: int, *, topic: str = "", search: str = ""

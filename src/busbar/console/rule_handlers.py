@@ -27,9 +27,10 @@ class RuleHandlers:
 
     async def list(self, request: web.Request) -> web.StreamResponse:
         address = _subscription(request)
+        entity = await asyncio.to_thread(self._namespace.entity, address)
         found = await asyncio.to_thread(self._rules.list, address)
         done = request.query.get("done", "")
-        return html(rule_pages.rules_page(address, found, done=done, place=self._namespace.place))
+        return html(rule_pages.rules_page(entity, found, done=done, place=self._namespace.place))
 
     async def show_new(self, request: web.Request) -> web.StreamResponse:
         return self._form(request, RuleValues(""), is_new=True)

@@ -8,6 +8,7 @@ from busbar.console.form_parts import choice, confirmation_page, form, line, lin
 from busbar.console.html import Markup, tag
 from busbar.console.layout import (
     button_to,
+    kind_line,
     nothing,
     notice,
     page,
@@ -18,7 +19,7 @@ from busbar.console.layout import (
     trail_below,
     trail_to,
 )
-from busbar.console.namespace import Address, RuleValues
+from busbar.console.namespace import Address, Entity, RuleValues
 
 KINDS = (
     ("SqlFilter", "SQL expression"),
@@ -43,7 +44,8 @@ DONE = {
 }
 
 
-def rules_page(subscription: Address, rules: Sequence[RuleValues], *, done: str = "", place: str) -> str:
+def rules_page(entity: Entity, rules: Sequence[RuleValues], *, done: str = "", place: str) -> str:
+    subscription = entity.address
     rows = [
         (
             tag("a", rule.name, href=path_of(subscription, "rule/edit", rule=rule.name)),
@@ -61,8 +63,8 @@ def rules_page(subscription: Address, rules: Sequence[RuleValues], *, done: str 
     ]
     return page(
         subscription.name,
-        tag("p", tag("span", subscription.kind, class_="badge kind")),
-        tabs(subscription, "rules"),
+        kind_line(entity),
+        tabs(entity, "rules"),
         notice(DONE[done]) if done in DONE else None,
         section(
             "Rules",

@@ -113,3 +113,12 @@ def limits_of(tier: Tier) -> Limits:
         max_entities=0,
         max_size_in_megabytes=81_920,
     )
+
+
+SHARED_LIMITS = (
+    "max_http_connections",
+    "max_unauthenticated_connections",
+    "max_silent_connections",
+)
+"""Limits that are divided among the gateways: of connections that have not authenticated, and of HTTP, which is not counted.
+All others are those of the namespace. Gateways share the limits of AMQP connections by cluster/connection_share.py."""

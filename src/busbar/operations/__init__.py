@@ -13,4 +13,5 @@ OperationRefused (a ValueError) if a value, or the entity, does not allow what w
     triage.py      dead letters by reason and source: resubmit, delete
     purging.py     all messages of some kinds
     sessions.py    message sessions: state, holder, backlog
+    following.py   new messages as they come
 """

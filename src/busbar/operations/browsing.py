@@ -52,15 +52,17 @@ def browse(
     start: int = 1,
     session_id: str | None = None,
     body: bool = True,
+    at_once: int = PAGE,
 ) -> Iterator[PeekedMessage]:
-    """Yield messages from a sequence number on, in their order; with `session_id` those of that session."""
+    """Yield messages from a sequence number on, in their order; with `session_id` those of that session. A request asks for
+    `at_once` of them."""
     place = place_of(path, kind)
     receiver = factory.message_receiver(place.entity, sub_queue=place.sub_queue)
     state = kind.value if kind in (MessageKind.DEFERRED, MessageKind.SCHEDULED) else ""
     try:
         while True:
             page = receiver.peek_messages(
-                PAGE, sequence_number=start, session_id=session_id, state=state, body=body
+                at_once, sequence_number=start, session_id=session_id, state=state, body=body
             )
             if not page:
                 return

@@ -8,9 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from busbar.operations.paths import OperationRefused
+from busbar.operations.rewriting import BODY, PARTITION_KEY, PROPERTY, TEXTS
 
 _NUMBER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _FRACTION: Final = re.compile(r"-?\d{1,15}\.\d{1,15}", re.ASCII)
+EDITABLE: Final = (*TEXTS, PARTITION_KEY, BODY)
+"""Fields that are set to a text."""
 LONGEST_DELAY: Final = 10
 """Characters of +SECONDS."""
 _TRUTH: Final = {"true": True, "false": False}
@@ -52,3 +55,21 @@ def time_of(text: str, now: datetime) -> datetime:
             f"'{text}' is not a time like 2026-01-31T12:00:00Z, or +60 (seconds from now)"
         ) from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def changes_of(edits: Iterable[str]) -> dict[str, object]:
+    """Changes for rewriting.py from FIELD=VALUE; an empty VALUE removes a field. Raises OperationRefused."""
+    found: dict[str, object] = {}
+    for edit in edits:
+        name, equals, value = edit.partition("=")
+        field = name if name.startswith(PROPERTY) else name.lower().replace("-", "_")
+        if not equals or field == PROPERTY or not (field in EDITABLE or field.startswith(PROPERTY)):
+            known = ", ".join((*EDITABLE, f"{PROPERTY}NAME"))
+            raise OperationRefused(f"'{edit}' is not FIELD=VALUE with a FIELD of {known}")
+        if not value:
+            found[field] = None
+        elif field.startswith(PROPERTY):
+            found[field] = value_of(value)
+        else:
+            found[field] = value
+    return found

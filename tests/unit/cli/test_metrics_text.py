@@ -33,5 +33,12 @@ def test_what_entities_hold_and_taps_lag() -> None:
         )
         for index in range(2)
     ]
-    assert counts_of(samples) == {"q": HeldCounts(6, 5)}
+    assert counts_of(samples) == {"q": HeldCounts(6, 5)}  # a broker without counters
+    samples.append(MetricSample("busbar_messages_locked", {"entity": "q"}, 1))
+    assert counts_of(samples) == {"q": HeldCounts(6, 5, 0, 0)}
+    samples += [
+        MetricSample("busbar_messages_in_total", {"entity": "q", "broker": broker}, 7)
+        for broker in ("a", "b")
+    ]
+    assert counts_of(samples) == {"q": HeldCounts(6, 5, 14, 0)}
     assert lags_of(samples) == {("q", True, "t"): 8}
