@@ -176,6 +176,15 @@ LogFormat = Annotated[
         show_default="that of BUSBAR_LOG_FORMAT, else text",
     ),
 ]
+Otlp = Annotated[
+    str,
+    typer.Option(
+        "--otlp",
+        metavar="URL",
+        help="Export traces to the OpenTelemetry collector there, over HTTP.",
+        show_default="that of OTEL_EXPORTER_OTLP_ENDPOINT, else none",
+    ),
+]
 Dev = Annotated[bool, typer.Option("--dev", help="Use the emulator's well-known key (this machine only).")]
 
 
@@ -204,6 +213,7 @@ def serve(
     node_ca: NodeCa = None,
     node_level: NodeLevel = 0,
     log_format: LogFormat = "",
+    otlp: Otlp = "",
     dev: Dev = False,
 ) -> None:
     """Serve a namespace until Ctrl-C. The line that starts with "ready " has the connection string."""
@@ -233,6 +243,7 @@ def serve(
                 ),
             ),
             log_format,
+            otlp,
         )
     )
 
