@@ -207,6 +207,7 @@ def test_stores_processes_and_taps(page: Page, admin: ServiceBusAdministrationCl
     expect(page.get_by_text("Every messaging store is open, and every process is up.")).to_be_visible()
     assert run(["stores", "offline", "store-1", "--data", str(server.data)]) == 0
     try:
+        page.goto("/stores")
         expect(page.get_by_role("alert")).to_contain_text("store-1")
         page.goto("/")
         expect(page.get_by_role("alert")).to_contain_text("The store store-1 is unavailable")

@@ -2,7 +2,7 @@
 // when '/' is pressed. Without it a living page reloads itself.
 "use strict";
 
-const EVERY = 3000;
+const EVERY = 3000; // milliseconds; a page may ask for another interval
 
 async function renew() {
   const live = document.querySelector("[data-live]");
@@ -29,4 +29,4 @@ function search(event) {
 }
 
 document.addEventListener("keydown", search);
-setInterval(renew, EVERY);
+setInterval(renew, Number(document.querySelector("[data-live]")?.dataset.live) || EVERY);

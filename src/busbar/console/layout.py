@@ -28,7 +28,7 @@ def page(
     title: str,
     *content: Content,
     place: str = "",
-    live: bool = False,
+    live: bool | int = False,
     trail: Sequence[Markup] = (),
     onward: str = "",
     section: str = "",
@@ -36,7 +36,7 @@ def page(
     bare: bool = False,
 ) -> str:
     """The frame of a page. `trail` leads back; `onward` is the address to which the browser goes at once. A `bare` page has
-    no links, for browsers that are not signed in."""
+    no links, for browsers that are not signed in. A `live` page is renewed; a number is the interval in milliseconds."""
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),

@@ -14,6 +14,7 @@ from busbar.console.purging import PurgeRun
 
 TYPED_NAME = "typed"
 USUAL = (Lane.ACTIVE,)
+RENEWED_MS = 500
 
 
 def purge_page(
@@ -64,6 +65,6 @@ def progress_page(address: Address, run: PurgeRun, *, place: str) -> str:
         tiles([(count(number), LANES[lane].lower()) for lane, number in run.deleted.items()]),
         tag("p", tag("a", "To the messages", href=path_of(address, "messages"))),
         place=place,
-        live=not run.is_over,
+        live=False if run.is_over else RENEWED_MS,
         trail=trail_below(address),
     )
