@@ -118,7 +118,7 @@ def heading(text: str) -> None:
 
 
 def run_check(name: str, command: Sequence[str]) -> tuple[Row, str]:
-    """Its row, and its output."""
+    """Run a check; returns its row and its output."""
     began = time.monotonic()
     done = subprocess.run(
         [str(BIN / command[0]), *command[1:]],
@@ -152,14 +152,14 @@ def other_suites() -> list[Suite]:
 
 
 def processor_time() -> tuple[int, int]:
-    """What all processors of the machine have worked, and what they could have."""
+    """Read how long all processors of the machine have worked, and how long they could have."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     idle, waiting = ticks[3:5]
     return sum(ticks) - idle - waiting, sum(ticks)
 
 
 def in_groups(suites: Sequence[Suite]) -> list[list[Suite]]:
-    """Those that run at once, each with its first; a suite whose companion is not among them begins a group of its own."""
+    """Group the suites that run at once. A suite whose companion is not among them begins a group of its own."""
     groups: dict[str, list[Suite]] = {}
     for suite in suites:
         groups.setdefault(suite.beside if suite.beside in groups else suite.name, []).append(suite)
@@ -167,7 +167,7 @@ def in_groups(suites: Sequence[Suite]) -> list[list[Suite]]:
 
 
 def run_group(group: Sequence[Suite]) -> list[Row]:
-    """The output of the first comes as it is written, that of the others when the first has ended."""
+    """Run suites at once. The output of the first comes as it is written, that of the others when the first has ended."""
     group = [suite for suite in group if has_tests(suite)]
     if not group:
         return []
@@ -193,7 +193,7 @@ def has_tests(suite: Suite) -> bool:
 
 
 def run_suite(suite: Suite, *, kept: bool = False) -> tuple[Row, str]:
-    """Its row, and its output if that is kept instead of written."""
+    """Run a suite; returns its row, and its output if that is kept instead of written."""
     results = RESULTS / f"{suite.name}.json"
     results.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", *suite.options, f"--results={results}", *suite.paths]

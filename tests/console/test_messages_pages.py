@@ -218,13 +218,12 @@ def test_sessions_are_shown_held_and_released(
     expect(page.locator("tbody tr")).to_have_count(2)
 
 
-def test_all_pages_fit_a_phone(
+def test_all_pages_fit_a_phone_and_a_tablet(
     page: Page, admin: ServiceBusAdministrationClient, client: ServiceBusClient
 ) -> None:
     admin.create_queue("narrow")
     send(client, "narrow", ServiceBusMessage("x" * 500, message_id="m" * 120, subject="s" * 100))
     dead_letter(client, "narrow", {"m" * 120: "r" * 300})
-    page.set_viewport_size({"width": 340, "height": 700})
     paths = [
         f"/queue/{path}name=narrow"
         for path in (
@@ -239,8 +238,10 @@ def test_all_pages_fit_a_phone(
             "access?",
         )
     ]
-    for path in (*paths, "/stores", "/taps", "/connections"):
+    for path in (*paths, "/", "/stores", "/taps", "/connections", "/access"):
         page.goto(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
+        for width in (340, 800, 980):
+            page.set_viewport_size({"width": width, "height": 700})
+            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (path, width)
         assert page.get_by_role("alert").count() == 0, path

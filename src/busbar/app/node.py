@@ -6,9 +6,11 @@ Rules:
 2. The brokers get the address of the controller from their node. Brokers serve clients and stores also while there is none.
 3. The controller that finds itself replaced stops being it; its brokers, like all others, connect to the next one.
 4. A node whose name another one has taken ends.
-5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too: the machine
+5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too. The machine
    of the controller may have owned some. The next controller goes on from what its node has seen. So the leases of
    catalogue and stores are waited for at the same time.
+6. If stores were added, the controller begins anew: it loads the catalogue, and has the stores made. Brokers serve clients
+   meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ from busbar.app.store_places import StoreAddress, write_addresses
 from busbar.catalogue.change import ENTITY
 from busbar.catalogue.definition import decode_definition
 from busbar.cluster.channel import Channel
+from busbar.cluster.dead_nodes import DeadNodes
 from busbar.cluster.hello import TO_CONTROLLER, Hello
+from busbar.cluster.node_broker import ISOLATION_LOOKS
 from busbar.cluster.node_brokers import NodeBrokers, gateway_name
 from busbar.cluster.node_port import NodePort
 from busbar.cluster.node_processes import BrokerStart
@@ -52,10 +56,14 @@ from busbar.store.postgresql.members import ClusterLook, Member, MemberTable
 from busbar.store.postgresql.ownership import LeaseWatch, boot_time
 
 DRAIN_SECONDS = 10.0
+FORGOTTEN_SECONDS = 600.0
+"""A node of which nothing was seen for so long is not looked for: no session lock lasts as long."""
 SILENT = 4
 """After this part of a lease without a sign of the controller, the owners of stores are looked at."""
 LOOKS = 6
 """In each lease."""
+NEW_STORES = 2
+"""After so many looks, all nodes have seen stores that were added."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -90,6 +98,14 @@ class ClusterNode:
         self._controller: NodeController | None = None
         self._stop: Callable[[], None] = lambda: None
         self._looking: asyncio.Task[None] | None = None
+        self._reporting: asyncio.Task[None] | None = None
+        self._burying: asyncio.Task[None] | None = None
+        self._buried: set[str] = set()
+        """Incarnations of nodes that have ended, as this controller has reported."""
+        self._new_since = 0.0
+        """When stores were first seen that the controller does not have."""
+        self._seen_at = boot_time()
+        """When the last look at the catalogue began that succeeded."""
         self._known_stores: list[StoreAddress] = []
         self._watched: dict[str, PostgresqlLocation] = {}
         """Stores whose owners this node has looked at (rule 5)."""
@@ -164,6 +180,8 @@ class ClusterNode:
             starts, self._directory.lock, limits.broker_ping_timeout / 1000, self._register
         )
         self._looking = asyncio.get_running_loop().create_task(self._look(rules, namespace, brokers))
+        lease = limits.store_lease / 1000
+        self._reporting = asyncio.get_running_loop().create_task(self._report_catalogue(brokers, lease))
         started = asyncio.get_running_loop().create_task(brokers.start())
         await asyncio.wait([started, self._looking], return_when=asyncio.FIRST_COMPLETED)
         if not started.done():
@@ -216,6 +234,7 @@ class ClusterNode:
     async def _look(self, rules: list[SasRule], namespace: NamespaceConfig, brokers: NodeBrokers) -> None:
         lease = namespace.limits.store_lease / 1000
         watch = LeaseWatch(lease)
+        dead = DeadNodes(lease, boot_time)
         member = self._member
         assert member is not None
         is_away = False
@@ -228,6 +247,7 @@ class ClusterNode:
                     return
                 asked = boot_time()
                 look = await self._call(self._table.look)
+                self._seen_at = asked
                 is_free = watch.is_free(look.owner, asked, boot_time())
                 if self._controller is None and watch.silence >= lease / SILENT:
                     self._look_at_stores(look, lease)
@@ -237,6 +257,8 @@ class ClusterNode:
                 if self._certificate is not None:
                     self._certificate.renew()
                 await self._follow(look, is_free, rules, namespace, brokers)
+                if self._burying is None or self._burying.done():
+                    self._burying = asyncio.get_running_loop().create_task(self._bury(look, dead, lease))
             except (StoreError, OSError) as error:
                 if not is_away:
                     _log.warning("the other nodes cannot be seen: %s", error)
@@ -254,6 +276,10 @@ class ClusterNode:
         """Become the controller if there is none, and send the brokers its address."""
         if self._controller is not None and self._controller.is_over:
             await self._step_down()
+        elif self._controller is not None and self._has_new_stores(look, namespace.limits.store_lease / 1000):
+            _log.warning("stores were added: the catalogue is loaded again")
+            await self._step_down()
+            is_free = True
         if self._controller is None and is_free and look.stores:
             controller = NodeController(self._config.name, self._config.catalogue, namespace, self._watched)
             if await controller.claim(look.owner.claim):
@@ -269,6 +295,31 @@ class ClusterNode:
         holder = look.member(look.owner.holder)
         if holder is not None:
             brokers.use_controller(holder.name, holder.address)
+
+    async def _report_catalogue(self, brokers: NodeBrokers, lease: float) -> None:
+        """Send the brokers for how long this node has not reached the catalogue, also while a look hangs."""
+        while True:
+            brokers.catalogue_seen(boot_time() - self._seen_at)
+            await asyncio.sleep(lease / ISOLATION_LOOKS)
+
+    async def _bury(self, look: ClusterLook, dead: DeadNodes, lease: float) -> None:
+        """As the controller, find out which nodes have ended without a word."""
+        controller = self._controller
+        if controller is None:
+            self._buried.clear()
+            return
+        silent = {
+            member.name: (member.age, [member.address, *addresses])
+            for member in look.members
+            if not member.has_ended and member.gateways and lease / 2 <= member.age < FORGOTTEN_SECONDS
+            if member.incarnation not in self._buried
+            if (addresses := controller.addresses(member.name)) is not None
+        }
+        for name in await dead.look(silent):
+            member = look.member(name)
+            assert member is not None
+            controller.note_node_ended(name, member.gateways.split())
+            self._buried.add(member.incarnation)
 
     def _look_at_stores(self, look: ClusterLook, lease: float) -> None:
         """Begin a look at the owner of every store (rule 5). One that takes long delays no other."""
@@ -316,9 +367,10 @@ class ClusterNode:
         """Close clients and stores, then what this node has as the controller, and leave the cluster."""
         if self.brokers is not None:
             await self.brokers.leave(DRAIN_SECONDS)
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        for task in (self._looking, self._reporting, self._burying):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if self._controller is not None:
             await self._controller.stop()
         if self._port is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 
 from busbar.app.config import NamespaceConfig
+from busbar.app.log_output import change_log_level
 from busbar.app.provisioning import provision
 from busbar.app.store_places import StoreAddress
 from busbar.broker.host_api import StoreHost
@@ -52,6 +54,8 @@ class NodeController:
         self._url = url
         self._namespace = namespace
         self._watched = watched
+        self.stores: set[str] = set()
+        """The stores that it knows."""
         self._home: CatalogueHome | None = None
         self._cluster: ClusterController | None = None
         self._catalogue: Catalogue | None = None
@@ -92,6 +96,7 @@ class NodeController:
             store.name: self._watched.get(store.name) or address_of(store).location(self._lease)
             for store in look.stores
         }
+        self.stores = {*places}
         loop = asyncio.get_running_loop()
         is_loading = True
 
@@ -108,9 +113,12 @@ class NodeController:
         port.inspect_remote = members.inspect
         port.report_transfers = cluster.transfers
         port.report_nodes = cluster.nodes
+        port.report_history = cluster.history
+        port.set_recording = cluster.set_recording
         port.report_connections = cluster.connections
         port.close_at_gateway = cluster.close_connection
         port.report_figures = cluster.figures
+        port.change_log_level = partial(change_log_level, tell=cluster.set_log_level)
         port.move_remote = cluster.moves.move
         cluster.unchanged = self._catalogue.unchanged
         stores.carrier = members
@@ -150,6 +158,14 @@ class NodeController:
         if self._cluster is None or self.is_over:
             return "this node is not the controller any more"
         return self._cluster.attach(hello)
+
+    def addresses(self, node: str) -> list[str] | None:
+        """Where the brokers of a node were when they were last connected. None if one of them is, or that is not known."""
+        return None if self._cluster is None else self._cluster.addresses(node)
+
+    def note_node_ended(self, node: str, gateways: Sequence[str]) -> None:
+        if self._cluster is not None:
+            self._cluster.note_node_ended(node, gateways)
 
     async def stop(self) -> None:
         """Leave the catalogue to the next controller. Brokers keep their stores."""

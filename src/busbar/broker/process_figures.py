@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from busbar.broker.store_host import LocalStoreHost
 from busbar.fragment.figures import FiguresOfFragments
-from busbar.model.figures import GatewayFigures, ProcessFigures
+from busbar.model.figures import GatewayFigures, ProcessFigures, view_of
 
 
 def process_figures(
@@ -18,7 +18,7 @@ def process_figures(
         name,
         time.process_time_ns() // 1_000,
         gateway,
-        {host.name: host.commit_histogram() for host in hosts},
+        {host.name: view_of(host.commit_times.histogram) for host in hosts},
         dict(fragments.dead_letters),
         fragments.used(),
     )

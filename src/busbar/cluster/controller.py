@@ -7,8 +7,9 @@ Rules:
    with the fewest stores (owner_watch.py). That broker claims it when it is free. A store that its broker cannot reach goes
    to one that can.
 3. A broker that does not answer a ping in time is silent: its channel is ended, and rule 2 follows.
-4. A gateway has ended when its broker reports that it leaves, or when its node has started the broker again. A channel
-   that ended proves nothing: clients of that gateway may hold sessions.
+4. A gateway has ended when its broker reports that it leaves, when its node has started the broker again, or when the whole
+   node was killed (dead_nodes.py). A channel that ended proves nothing: clients of that gateway may hold sessions. A broker
+   whose gateway was taken for ended has to be started again.
 5. Stores are moved for balance, and by operators, as between the processes of one machine (store_moves.py).
 6. A broker that connects again goes on with the entities and stores that it has. What changed meanwhile is brought to it.
 """
@@ -19,7 +20,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -36,8 +37,9 @@ from busbar.cluster.claims import StoreClaims
 from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
 from busbar.cluster.connection_reports import close_connection_of, connections_of
 from busbar.cluster.gathering import figures_of
-from busbar.cluster.hello import Hello
-from busbar.cluster.node_settings import NodeSettings, share_of
+from busbar.cluster.hello import TAKEN_FOR_ENDED, Hello
+from busbar.cluster.history_gathering import gather_history
+from busbar.cluster.node_settings import NodeSettings, node_of, share_of
 from busbar.cluster.owner_watch import OwnerWatch
 from busbar.cluster.remote_store import OUT_OF_REACH
 from busbar.cluster.remote_store_host import RemoteStoreHost
@@ -47,6 +49,7 @@ from busbar.model.api import TransferReport
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.figures import ProcessFigures
+from busbar.model.history import HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.store.contract import StoreError
 from busbar.store.location import OwnerSilence
@@ -96,6 +99,7 @@ class ClusterController:
     ) -> None:
         """`lease` is that of stores; pings and looks at owners derive from it. `settle` is for how long stores are not moved
         after a broker has come or gone. Both are in seconds."""
+        self._recording = HistoryRecording()
         self.takeovers: Counter[str] = Counter()
         """By store, how often it was claimed because its owner was not there."""
         self.unchanged: Callable[[StoreHost], AbstractAsyncContextManager[None]] = lambda host: nullcontext()
@@ -124,8 +128,10 @@ class ClusterController:
 
     # ---- brokers ----
 
-    def attach(self, hello: Hello) -> Channel:
-        """The channel for a broker that connects."""
+    def attach(self, hello: Hello) -> Channel | str:
+        """The channel for a broker that connects, or the reason for which it may not."""
+        if (hello.broker, hello.gateway) in self._ended:
+            return TAKEN_FOR_ENDED
         broker = AttachedBroker(hello)
         if hello.catalogue:
             self._counter.expect(broker.gateway)
@@ -211,6 +217,21 @@ class ClusterController:
         now = self._brokers.get(broker.name)
         if now is None or now.gateway != broker.gateway or not now.is_connected:
             self._counter.ended(broker.gateway)
+
+    def addresses(self, node: str) -> list[str] | None:
+        """Where the brokers of a node were when they were last connected. None if one of them is."""
+        brokers = [broker for broker in self._brokers.values() if node_of(broker.name) == node]
+        if any(broker.is_connected for broker in brokers):
+            return None
+        return [broker.address for broker in brokers if broker.address]
+
+    def note_node_ended(self, node: str, gateways: Sequence[str]) -> None:
+        """Note that all processes of a node have ended."""
+        for gateway in gateways:
+            broker = gateway.rpartition(".")[0]
+            if (broker, gateway) not in self._ended:
+                _log.warning("the node %s has ended: sessions of its clients are free", node)
+                self._note_ended(broker, gateway)
 
     def _note_ended(self, broker: str, gateway: str) -> None:
         """Report the end of a gateway to all, for whom its clients hold no sessions any more (rule 4)."""
@@ -360,6 +381,7 @@ class ClusterController:
                 gateway=broker.gateway,
                 addresses={other.name: other.address for other in others},
                 has_nodes=True,
+                recording=self._recording,
             )
         )
         self._members.add_broker(broker.channel, is_new=False)
@@ -410,6 +432,18 @@ class ClusterController:
             except BusbarError as error:
                 _log.warning("%s is not handed over by %s: %s", store, broker.name, error)
 
+    async def history(self, message_id: str) -> list[HistoryStep]:
+        """What all brokers have recorded of messages with an id."""
+        return await gather_history(
+            message_id, {broker.gateway: broker.there for broker in self._open_brokers()}
+        )
+
+    def set_recording(self, recording: HistoryRecording) -> None:
+        """Have all brokers record the history of these entities, also those that connect later."""
+        self._recording = recording
+        for broker in self._open_brokers():
+            broker.there.set_recording(recording)
+
     async def nodes(self) -> list[NodeView]:
         """What all broker processes show of themselves, with the takeovers that this controller has counted."""
         found = await asyncio.gather(*[_view(broker) for _, broker in sorted(self._brokers.items())])
@@ -417,6 +451,11 @@ class ClusterController:
         if found and taken:
             found[0] = replace(found[0], figures=[*found[0].figures, *taken])
         return [*found]
+
+    def set_log_level(self, level: str) -> None:
+        """Change the level of the log of all brokers."""
+        for broker in [one.there for one in self._open_brokers()]:
+            broker.set_log_level(level)
 
     async def figures(self) -> list[ProcessFigures]:
         """What all broker processes have done. One that does not answer is left out."""

@@ -20,6 +20,7 @@ PROTOCOL_VERSIONS = [2, 1]
 """The version of the channels between nodes, and the one before. A new one is made when a call or a frame is added that
 earlier releases do not have; the calls name it (protocol.py)."""
 LARGEST_HELLO = 64 * 1024
+TAKEN_FOR_ENDED = "its gateway was taken for ended: the broker has to be started again"
 TO_CONTROLLER = "controller"
 TO_STORES = "stores"
 

@@ -7,6 +7,9 @@ Rules:
 3. When another process has claimed one of its stores, it was frozen or cut off. Then it ends, and its node starts it again:
    so its clients get nothing that rests on what it had.
 4. It ends with its node.
+5. If it has no controller, and its node cannot reach the catalogue, it is cut off. Others may take it for ended after a
+   lease, and free the sessions of its clients. So it closes the connections of its clients before that (dead_nodes.py).
+   If it was taken for ended all the same, it ends.
 """
 
 from __future__ import annotations
@@ -22,29 +25,37 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.codec import WireError
 from busbar.cluster.controller_connection import ControllerConnection
-from busbar.cluster.hello import TO_CONTROLLER, TO_STORES, Hello
+from busbar.cluster.hello import TAKEN_FOR_ENDED, TO_CONTROLLER, TO_STORES, Hello
+from busbar.cluster.isolation import Isolation
 from busbar.cluster.node_port import HelloRefused, NodePort, dial
 from busbar.cluster.node_processes import STARTED, STARTING, BrokerStart, StartingNode
+from busbar.cluster.node_settings import node_of
 from busbar.cluster.node_tls import NodeTls
 from busbar.cluster.protocol import StoreFrame
 from busbar.model.errors import BusbarError
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 0.5
+ISOLATION_LOOKS = 12
+"""In each lease."""
 
 _log = logging.getLogger(__name__)
 _UNREACHED = (OSError, TimeoutError, WireError, HelloRefused)
 
 
-def node_of(broker: str) -> str:
-    """The node that a broker belongs to."""
-    return broker.rpartition(".")[0]
-
-
 class NodeBroker(Channel):
     """The broker's end of the channel to its node. A node_processes.StartedBroker."""
 
-    def __init__(self, start: BrokerStart, node: BrokerNode, tls: NodeTls, ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        start: BrokerStart,
+        node: BrokerNode,
+        tls: NodeTls,
+        ended: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """`ended` is called when the process has to end. `clock` gives seconds, and goes on while the process is
+        suspended."""
         super().__init__()
         self._start = start
         self._node = node
@@ -58,6 +69,8 @@ class NodeBroker(Channel):
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._attaching: asyncio.Task[None] | None = None
         self._connection: ControllerConnection | None = None
+        self._isolation = Isolation(start.lease, clock)
+        self._isolating: asyncio.Task[None] | None = None
         self._parent: StartingNode = STARTING.remote(self)
         node.on_open = self._parent.gateway_opened
         node.reach_peers(self._reach)
@@ -68,6 +81,7 @@ class NodeBroker(Channel):
         port = await self._port.listen(self._start.host, self._start.port)
         self._address = f"{self._start.address}:{port}"
         self._attaching = asyncio.get_running_loop().create_task(self._attach(connection))
+        self._isolating = asyncio.get_running_loop().create_task(self._watch_isolation())
 
     # ---- the node ----
 
@@ -90,6 +104,21 @@ class NodeBroker(Channel):
             if self._connection is not None and self._connection.is_connected:
                 self._connection.abort()
 
+    def catalogue_seen(self, ago: float) -> None:
+        self._isolation.catalogue_seen(ago)
+
+    async def _watch_isolation(self) -> None:
+        """Close the connections of clients when this process is cut off (rule 5)."""
+        while True:
+            await asyncio.sleep(self._start.lease / ISOLATION_LOOKS)
+            if self._connection is not None and self._connection.is_connected:
+                self._isolation.controller_seen()
+            if self._isolation.begins():
+                _log.error(
+                    "this broker is cut off from the controller and the catalogue; its clients have to leave"
+                )
+                self._node.close_clients()
+
     async def leave(self, drain: float) -> None:
         assert self._connection is not None
         with contextlib.suppress(
@@ -105,8 +134,9 @@ class NodeBroker(Channel):
         await asyncio.gather(*[host.close() for host in hosts])
         self._connection.hosts.clear()
         self._connection.controller.leaving()
-        if self._attaching is not None:
-            self._attaching.cancel()
+        for task in (self._attaching, self._isolating):
+            if task is not None:
+                task.cancel()
 
     # ---- the controller (rule 1) ----
 
@@ -128,6 +158,10 @@ class NodeBroker(Channel):
                     continue
                 except _UNREACHED as error:
                     _log.info("the controller at %s cannot be reached: %s", address, error)
+                    if str(error) == TAKEN_FOR_ENDED:
+                        _log.error("this broker ends, and is started again: %s", error)
+                        self._ended()
+                        return
             try:
                 await asyncio.wait_for(self._changed.wait(), pause)
                 pause = FIRST_PAUSE

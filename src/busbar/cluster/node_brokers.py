@@ -169,6 +169,12 @@ class NodeBrokers:
         for broker in self._brokers:
             self._tell(broker)
 
+    def catalogue_seen(self, ago: float) -> None:
+        """Send all brokers for how many seconds this node has not reached the catalogue."""
+        for broker in self._brokers:
+            if broker.channel is not None:
+                broker.channel.there.catalogue_seen(ago)
+
     def _tell(self, broker: NodeBrokerProcess) -> None:
         if broker.channel is not None and self._controller[1]:
             broker.channel.there.use_controller(*self._controller)

@@ -54,6 +54,9 @@ class StartedBroker(Protocol):
     def use_controller(self, node: str, address: str) -> None:
         """Connect to the controller there, unless that is done."""
 
+    def catalogue_seen(self, ago: float) -> None:
+        """Note for how many seconds the node has not reached the catalogue."""
+
     async def leave(self, drain: float) -> None:
         """Close the gateway, then all stores. What is under way may take `drain` seconds."""
 

@@ -22,6 +22,7 @@ from busbar.model.api import CatalogueApi, ConnectionApi, EntityView, StoreApi, 
 from busbar.model.commands import Command
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.figures import ProcessFigures
+from busbar.model.history import ClientName, HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView
 from busbar.store.location import OwnerSilence
 
@@ -105,6 +106,18 @@ class NodeApi(Protocol):
         """What operators see of this process."""
 
     @since(2)
+    async def history(self, message_id: str) -> Sequence[HistoryStep]:
+        """What this process has recorded of messages with an id."""
+
+    @since(2)
+    async def client_names(self, clients: Sequence[tuple[int, int]]) -> Sequence[ClientName | None]:
+        """Who these clients of its gateway are or were, each by the numbers of its connection and of a consumer."""
+
+    @since(2)
+    def set_recording(self, recording: HistoryRecording) -> None:
+        """Record the history of these entities from now on."""
+
+    @since(2)
     async def look_at_store(self, store: str) -> OwnerSilence:
         """What this process sees of the owner of a store that another one should have."""
 
@@ -115,6 +128,10 @@ class NodeApi(Protocol):
     @since(2)
     async def close_connection(self, id: str) -> bool:
         """Close a connection of this process; whether it has it."""
+
+    @since(2)
+    def set_log_level(self, level: str) -> None:
+        """Change the level of the log of this process."""
 
     @since(2)
     async def figures(self) -> ProcessFigures:

@@ -96,4 +96,4 @@ class LinkRegistry:
             try:
                 who.entity_changed(path, view)
             except Exception:
-                _log.exception("a connection failed on a change of '%s'", path)
+                _log.exception("a connection failed on a change of '%s'", path, extra={"entity": path})

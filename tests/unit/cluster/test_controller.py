@@ -22,7 +22,7 @@ from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel
 from busbar.cluster.connection_counter import UNKNOWN, ConnectionCounter
 from busbar.cluster.controller import ClusterController
-from busbar.cluster.hello import TO_CONTROLLER, Hello
+from busbar.cluster.hello import TAKEN_FOR_ENDED, TO_CONTROLLER, Hello
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.protocol import StoreFrame, StoreStatus
 from busbar.cluster.remote_store_host import RemoteStoreHost
@@ -143,6 +143,7 @@ class Namespace:
         node = name.partition(".")[0]
         hello = Hello(TO_CONTROLLER, "n", node, name, f"{name}.{id(held)}", "c", "", [*held], [*ended])
         here = self.controller.attach(hello)
+        assert isinstance(here, Channel), here
         here.level = level
         there = Broker(name, [*held])
         ours, theirs = socket.socketpair()
@@ -351,3 +352,20 @@ async def test_a_broker_of_the_level_before_is_not_asked_what_it_does_not_know()
         owner.abort()  # a call that it does not know would end the channel
         await until(lambda: old.assigned() == ["s0"])
         assert "owner_seen" not in [name for name, _ in old.calls]
+
+
+async def test_a_broker_whose_gateway_was_taken_for_ended_has_to_be_started_again() -> None:
+    async with namespace("s0") as here:
+        broker, other = await here.connect("b.0"), await here.connect("a.0", "s0")
+        await here.serve()
+        gateway = here.controller._brokers["b.0"].gateway
+        assert here.controller.addresses("b") is None, "it is connected"
+        broker.abort()
+        await until(lambda: here.controller.addresses("b") is not None)
+        here.controller.note_node_ended("b", [gateway])
+        here.controller.note_node_ended("b", [gateway])
+        await until(lambda: other.calls.count(("broker_ended", ("b.0", gateway))) == 1)
+        hello = Hello(TO_CONTROLLER, "n", "b", "b.0", gateway, "a")
+        assert here.controller.attach(hello) == TAKEN_FOR_ENDED
+        hello.gateway = "b.0.next"
+        assert isinstance(here.controller.attach(hello), Channel)

@@ -188,7 +188,7 @@ class ConnectionLinks:
             peer.flush()
             raise
         except BusbarError as error:
-            self._refuse(link, pending, error)
+            self._refuse(link, pending, error, peer.address)
             peer.flush()
             return
         if pending.gone:
@@ -209,9 +209,16 @@ class ConnectionLinks:
         finally:
             self._pending.pop(link, None)
 
-    def _refuse(self, link: Link, pending: PendingLink, error: BusbarError) -> None:
+    def _refuse(self, link: Link, pending: PendingLink, error: BusbarError, client: str) -> None:
         self._service.refusals.add(error.condition)
-        log.debug("link refused with %s: %r", error.condition, error.text)
+        if log.isEnabledFor(logging.DEBUG):
+            address = link.source if link.sending else link.target
+            said = {
+                "address": client,
+                "entity": node_of(None if address is None else address.address).resource,
+                "tracking_id": self._service.tracking.removeprefix("Reference:"),
+            }
+            log.debug("link refused with %s: %r", error.condition, error.text, extra=said)
         self._leave_entities(link)
         if not pending.gone:
             link.user = None

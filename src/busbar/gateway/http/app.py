@@ -66,7 +66,9 @@ class HttpRoutes:
         except Exception as error:
             if isinstance(error, BusbarError):
                 self._services.refusals.add(error.condition)
-            return error_response(error, self._services.tracking)
+            return error_response(
+                error, self._services.tracking, request.remote or "", request.path.strip("/")
+            )
 
     async def _route(self, request: web.Request, path: str) -> web.StreamResponse:
         services, lowered = self._services, path.lower()

@@ -7,7 +7,10 @@ GET   /$busbar/fragments/{entity}       the fragments of an entity
 GET   /$busbar/duplicates/{entity}      what its duplicate detection dropped (duplicates.py)
 GET   /$busbar/nodes                    the processes of the namespace
 POST  /$busbar/brokers/restart          begins to restart the broker processes, one after the other
+GET   /$busbar/log-level                the level of the log
+POST  /$busbar/log-level/{level}        changes it, in all processes; answers with the new one
 GET   /$busbar/transfers                what is forwarded now, and what is held
+      /$busbar/history, recording       the history of messages (history.py)
 ...   /$busbar/authorization-rules      of the namespace or of an entity (access.py)
 GET   /$busbar/definitions              all entities, as a Config.json (definitions.py)
 ...   /$busbar/connections              the connections of clients (connections.py)
@@ -21,6 +24,7 @@ from busbar.gateway.http import access, connections
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.definitions import definitions
 from busbar.gateway.http.duplicates import duplicates_of
+from busbar.gateway.http.history import handle_history, handle_recording
 from busbar.gateway.http.requests import check_method
 from busbar.gateway.http.view_json import view_json
 from busbar.gateway.services import GatewayServices
@@ -42,6 +46,10 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
         await authorize(request, MANAGE, rest, services)
         check_method(request, ("GET",), f"'/{path}'")
         return web.json_response(await duplicates_of(request, rest, services))
+    if kind == "history":
+        return await handle_history(request, rest, services)
+    if kind == "recording":
+        return await handle_recording(request, rest, services)
     if kind == "authorization-rules":
         await authorize(request, MANAGE, rest, services)
         return await access.handle(request, rest, services)
@@ -51,6 +59,9 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
         return web.json_response(await definitions(services.broker, services.limits))
     if kind == "connections":
         return await connections.handle(request, path, rest, services)
+    if kind == "log-level":
+        check_method(request, ("POST",) if rest else ("GET",), f"'/{path}'")
+        return web.json_response({"level": await services.broker.log_level(rest)})
     if kind == "stores" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
         return web.json_response([view_json(view) for view in await services.broker.stores()])

@@ -200,6 +200,11 @@ class ConnectionLimiter:
     def http_closed(self, handle: HttpConnectionHandle) -> None:
         self._http_connections.pop(handle, None)
 
+    def shut_down_all(self) -> None:
+        """Close every AMQP connection now."""
+        for connection in list(self.amqp_connections):
+            connection.shut_down()
+
     async def close(self) -> None:
         """Close every AMQP connection because the broker stops: after its last answer, if that comes soon. Wait a moment
         for the close frames to be sent."""
@@ -208,8 +213,7 @@ class ConnectionLimiter:
         for connection in list(self.amqp_connections):
             connection.stop_reading()
         await _until(lambda: all(one.is_answered for one in self.amqp_connections), ANSWER_SECONDS)
-        for connection in list(self.amqp_connections):
-            connection.shut_down()
+        self.shut_down_all()
         await _until(lambda: not self.amqp_connections, CLOSE_SECONDS)
 
 
