@@ -355,6 +355,15 @@ class ClusterNode:
             self._known_rules = rules
             self._on_rules(rules)
 
+    def _has_new_stores(self, look: ClusterLook, lease: float) -> bool:
+        """Whether stores were added that the controller does not have, and all nodes have seen their addresses by now."""
+        assert self._controller is not None
+        if {store.name for store in look.stores} <= self._controller.stores:
+            self._new_since = 0.0
+            return False
+        self._new_since = self._new_since or boot_time()
+        return boot_time() - self._new_since >= NEW_STORES * lease / LOOKS
+
     async def _step_down(self) -> None:
         controller, self._controller = self._controller, None
         if controller is not None:
