@@ -45,6 +45,7 @@ from busbar.catalogue.change import (
 from busbar.catalogue.change_runner import ChangeRunner
 from busbar.catalogue.definition import decode_definition
 from busbar.catalogue.fragment_settings import FragmentSettingsBuilder, SettingsPlan
+from busbar.catalogue.freezing import freeze_together, thaw_all
 from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.idleness import IdleWatch
 from busbar.catalogue.mark_cleaner import MarkCleaner
@@ -57,7 +58,7 @@ from busbar.catalogue.store_set import StoreSet
 from busbar.model.access import AccessChange
 from busbar.model.api import EntityView, NamedRule, NamespaceProperties, RuleChange
 from busbar.model.entities import Description, Tier
-from busbar.model.errors import BusbarError, ServerBusy
+from busbar.model.errors import BusbarError, InvalidOperation, ServerBusy
 from busbar.model.limits import Limits
 from busbar.model.names import NAMESPACE_ENTRY, key_of
 from busbar.model.settings import FragmentSettings
@@ -245,6 +246,20 @@ class Catalogue(CatalogueReader):
 
     async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
         return await self._change(lambda plan: plan.change_tap(path, name, dead_letter, change))
+
+    async def freeze(self, seconds: float) -> list[str]:
+        """Freeze the files of all stores and of the catalogue at one moment (freezing.py). Returns the names of the stores.
+        Raises InvalidOperation, ServerBusy."""
+        unavailable = sorted(self._stores.unavailable())
+        if unavailable:
+            raise InvalidOperation(f"A backup needs all stores; {', '.join(unavailable)} cannot be used now.")
+        async with self._changes.turn:
+            await freeze_together([*self._stores.hosts, self._home], seconds)
+            return [host.name for host in self._stores.hosts]
+
+    async def thaw(self) -> bool:
+        """Let the files change again; whether all of them stayed as they were."""
+        return await thaw_all([*self._stores.hosts, self._home])
 
     @contextlib.asynccontextmanager
     async def batch(self) -> AsyncIterator[ChangePlanner]:

@@ -18,6 +18,7 @@ from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.access import AccessChange
 from busbar.model.api import (
+    BACKUP_SECONDS,
     EntityChangeSink,
     EntityListing,
     EntityView,
@@ -280,6 +281,12 @@ class LocalBroker(EffectDispatcher):
 
     async def nodes(self) -> Sequence[NodeView]:
         return await self.report_nodes() if self.report_nodes is not None else ()
+
+    async def begin_backup(self) -> Sequence[str]:
+        return await self._catalogue.freeze(BACKUP_SECONDS)
+
+    async def end_backup(self) -> bool:
+        return await self._catalogue.thaw()
 
     async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
         query.check()

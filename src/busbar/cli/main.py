@@ -10,6 +10,7 @@ import typer
 
 from busbar import __version__
 from busbar.cli.apply import add_apply_command
+from busbar.cli.backup import add_backup_commands
 from busbar.cli.bench import add_bench_command
 from busbar.cli.capture import add_capture_command
 from busbar.cli.completion import add_completion_command
@@ -277,6 +278,7 @@ add_console_command(app)
 add_top_command(app)
 add_doctor_command(app)
 add_completion_command(app)
+add_backup_commands(app)
 add_export_command(app)
 add_apply_command(app)
 add_transfers_command(app)

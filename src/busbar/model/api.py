@@ -339,6 +339,20 @@ class StoreApi(Protocol):
         Raises InvalidOperation."""
 
 
+class BackupApi(Protocol):
+    """Backups of stores in files, while the namespace is served."""
+
+    async def begin_backup(self) -> Sequence[str]:
+        """Leave the files of all stores and of the catalogue as they are now, until `end_backup`, or for BACKUP_SECONDS.
+        Returns the names of the stores. Raises InvalidOperation, ServerBusy."""
+
+    async def end_backup(self) -> bool:
+        """Let the files change again; whether all of them stayed as they were."""
+
+
+BACKUP_SECONDS = 600.0
+
+
 class ConnectionApi(Protocol):
     """The AMQP connections of the clients of a namespace, for operators."""
 
@@ -360,5 +374,5 @@ class ProcessApi(Protocol):
         stores."""
 
 
-class BrokerApi(FragmentApi, CatalogueApi, StoreApi, ConnectionApi, ProcessApi, Protocol):
+class BrokerApi(FragmentApi, CatalogueApi, StoreApi, BackupApi, ConnectionApi, ProcessApi, Protocol):
     """Everything that a gateway can request."""
