@@ -274,7 +274,9 @@ class ClusterNode:
             await self._step_down()
             is_free = True
         if self._controller is None and is_free and look.stores:
-            controller = NodeController(self._config.name, self._config.catalogue, namespace, self._watched)
+            controller = NodeController(
+                self._config.name, self._config.catalogue, namespace, self._watched, self._forget_store
+            )
             if await controller.claim(look.owner.claim):
                 self._controller = controller
                 alive = [one for one in look.members if not one.has_ended and one.age < 1.0]
@@ -333,6 +335,9 @@ class ClusterNode:
         if stores != self._known_stores:
             write_addresses(self._directory.path, stores, self._config.catalogue)
             self._known_stores = stores
+
+    async def _forget_store(self, name: str) -> None:
+        await self._call(lambda: self._table.remove_store(name))
 
     def _has_new_stores(self, look: ClusterLook, lease: float) -> bool:
         """Whether stores were added that the controller does not have, and all nodes have seen their addresses by now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from busbar.app.config import NamespaceConfig
 from busbar.app.provisioning import provision
@@ -43,15 +43,22 @@ class NodeController:
     """From the claim of the catalogue to its loss."""
 
     def __init__(
-        self, node: str, url: str, namespace: NamespaceConfig, watched: Mapping[str, PostgresqlLocation]
+        self,
+        node: str,
+        url: str,
+        namespace: NamespaceConfig,
+        watched: Mapping[str, PostgresqlLocation],
+        forget: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`url` is the address of the catalogue. `watched` are stores whose owners the node has looked at."""
+        """`url` is the address of the catalogue. `watched` are stores whose owners the node has looked at. `forget` takes a
+        store from the list beside the catalogue."""
         self.is_over = False
         """Whether another node has claimed the catalogue."""
         self._node = node
         self._url = url
         self._namespace = namespace
         self._watched = watched
+        self._forget = forget
         self.stores: set[str] = set()
         """The stores that it knows."""
         self._home: CatalogueHome | None = None
@@ -113,6 +120,13 @@ class NodeController:
         port.report_nodes = cluster.nodes
         port.move_remote = cluster.moves.move
         cluster.unchanged = self._catalogue.unchanged
+
+        async def forget_store(name: str) -> None:
+            cluster.remove_store(name)
+            await self._forget(name)
+            self.stores.discard(name)
+
+        self._catalogue.store_list.forget = forget_store
         stores.carrier = members
         settings = NodeSettings(rules, limits, "", "", namespace=name)
 
