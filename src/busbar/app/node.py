@@ -9,7 +9,7 @@ Rules:
 5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too. The
    machine of the controller may have owned some. The next controller goes on from what its node has seen. So the leases of
    catalogue and stores are waited for at the same time.
-6. If stores were added, the controller begins anew: it loads the catalogue, and has the stores made. Brokers serve clients
+6. If stores were added, the controller starts again: it loads the catalogue, and creates the stores. Brokers serve clients
    meanwhile.
 """
 

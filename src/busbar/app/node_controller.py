@@ -60,7 +60,7 @@ class NodeController:
         self._watched = watched
         self._forget = forget
         self.stores: set[str] = set()
-        """The stores that it knows."""
+        """The names of the stores that it has loaded."""
         self._home: CatalogueHome | None = None
         self._cluster: ClusterController | None = None
         self._catalogue: Catalogue | None = None

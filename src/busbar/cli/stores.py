@@ -176,7 +176,7 @@ def _until_open(client: ManagementClient, name: str) -> View:
     while True:
         try:
             found = [one for one in ask(client, "GET", "stores", "the list of stores") if one["name"] == name]
-        except CommandFailure:  # the controller begins anew
+        except CommandFailure:  # the controller starts again
             found = []
         if found and found[0]["state"] == "open":
             return dict(found[0])
