@@ -13,7 +13,7 @@ SEED ?= 0
 STEPS ?= 120
 WORLD ?= all
 
-.PHONY: help run spark setup test check format bench simulate deep requirements wheel clean
+.PHONY: help run spark setup test check format bench simulate deep requirements wheel docs clean
 
 help: ## List the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -45,6 +45,10 @@ $(VENV)/spark: $(VENV)/serving
 
 $(VENV)/dev: $(VENV)/spark
 	@$(BIN)/python tools/dependencies.py dev
+	@touch $@
+
+$(VENV)/docs: $(VENV)/serving
+	@$(BIN)/python tools/dependencies.py docs
 	@touch $@
 
 # What Spark starts from faster; without it everything works, and it says why there is none.
@@ -91,6 +95,10 @@ requirements: setup ## Print which requirements the last `make test` proved, and
 
 wheel: $(VENV)/serving ## Build dist/: a compiled wheel for this Python, and a pure one for any
 	@$(BIN)/python tools/build_wheels.py
+
+docs: $(VENV)/docs ## Build the documentation site into build/site; a link that leads nowhere fails it
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "build/site/index.html is the first page; to search too: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
 
 clean: ## Remove everything that can be made again (not the data directory)
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info $(JS)/node_modules $(BROWSER)/node_modules

@@ -32,6 +32,7 @@ COMPILED = (
     "src/busbar/message/*.py",
     "src/busbar/pages/*.py",
     "src/busbar/fragment/*.py",
+    "src/busbar/model/histogram.py",
     "src/busbar/model/message.py",
     "src/busbar/model/partitioning.py",
     "src/busbar/model/tap_page.py",

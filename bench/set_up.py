@@ -1,7 +1,7 @@
 """How long each layer of set-up takes in a fresh clone, with an empty environment and an empty package cache.
 
-The most important time is the first: from nothing to `ready`, which has to stay below 90 s on two cores. README's table has
-the output of this benchmark.
+The most important time is the first: from nothing to `ready`, which has to stay below 90 s on two cores. The table of
+docs/installing.md has the output of this benchmark.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 
 
 class Installed:

@@ -3,6 +3,7 @@
     python tools/dependencies.py serving     what `busbar serve` needs, and what compiles the rooms
     python tools/dependencies.py spark       what the pipeline needs: Spark, a Java runtime, Arrow
     python tools/dependencies.py dev         what the tests and checks need
+    python tools/dependencies.py docs        what builds the documentation site
     python tools/dependencies.py busbar      Busbar itself, from this clone, in place
 
 pyproject.toml defines the layers, constraints.txt the versions, hashes.txt the files. Without a hash there, pip
@@ -33,7 +34,9 @@ sys.path.insert(
 from tools.hashes import PinError, requirement_lines
 
 ROOT = Path(__file__).resolve().parent.parent
-LAYERS = ("serving", "spark", "dev")
+BELOW = {"serving": (), "spark": ("serving",), "dev": ("serving", "spark"), "docs": ("serving",)}
+"""For each layer, those on which it is installed."""
+LAYERS = tuple(BELOW)
 BUILD_TOOLS = ("setuptools", "cffi", "pycparser")
 """What isolated builds of the dependencies require."""
 BUSBAR = "busbar-mq"
@@ -41,6 +44,7 @@ BUSBAR = "busbar-mq"
 MODULES = {
     "azure-servicebus": "azure.servicebus",
     "import-linter": "importlinter",
+    "mkdocs-material": "material",
     "protobuf": "google.protobuf",
     "pytest-xdist": "xdist",
     "python-qpid-proton": "proton",
@@ -76,12 +80,13 @@ def module_of(requirement: str) -> str:
 
 def pinned_names(layer: str, root: Path = ROOT) -> list[str]:
     """The packages that constraints.txt lists for this layer and those below it."""
-    wanted = LAYERS[: LAYERS.index(layer) + 1]
-    names, section = [], ""
+    wanted = {*BELOW[layer], layer}
+    names: list[str] = []
+    section: set[str] = set()
     for line in (root / "constraints.txt").read_text().splitlines():
-        if match := re.match(r"# layer (\w+)", line):
-            section = match[1]
-        elif "==" in line and not line.startswith("#") and section in wanted:
+        if match := re.match(r"# layers? ([\w ]+):", line):
+            section = {*match[1].split()}
+        elif "==" in line and not line.startswith("#") and section & wanted:
             names.append(line.partition("==")[0])
     return names
 

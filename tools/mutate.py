@@ -42,6 +42,9 @@ COPIED = (
     "deploy",
     "pyproject.toml",
     "setup.py",
+    "mkdocs.yml",
+    *(path.name for path in sorted(ROOT.glob("*.md"))),
+    "LICENSE",
 )
 PASSED, FAILED = 0, 1  # pytest's exit codes; all others mean that it could not do its work
 

@@ -7,7 +7,8 @@
     python tools/run_suites.py unit ...    the suites named
 
 Every part runs, also after a failure; the exit code is 1 if any of them failed. A suite leaves its outcomes in
-build/results/, where `make requirements` reads them.
+build/results/, where `make requirements` reads them. The column `busy` is the share of the machine's processors that were in
+use meanwhile: where it is low, tests wait.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +38,8 @@ class Suite:
     paths: tuple[str, ...]
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    beside: str = ""
+    """The suite at whose start this one starts too, if both are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ class Row:
     counts: Counter[str]
     seconds: float
     ok: bool
+    busy: float | None = None
 
 
 PARALLEL = ("-n", "2")
@@ -53,6 +59,8 @@ BY_FILE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 # More than there are processors. A worker begins with a part of the files in order, and takes from the others at the end: so
 # few modules have a server on two workers, and none is idle while another has many tests left.
 WAITING = ("-n", "4", "--dist", "worksteal")
+# Four leave the processors idle for half of the time.
+MOSTLY_WAITING = ("-n", "6", "--dist", "worksteal")
 
 SUITES = (
     Suite("unit", ("tests/unit",), PARALLEL),
@@ -69,17 +77,19 @@ SUITES = (
         PARALLEL,
         {"BUSBAR_INTERPRETED": "1"},
     ),
-    Suite("conformance", ("tests/conformance",), PARALLEL),
-    Suite("simulation", ("tests/simulation",), PARALLEL),
-    # They wait for the SDK's own sleeps more than for the processor; each worker has a server of its own.
-    Suite("interop", ("tests/interop",), WAITING),
-    Suite("console", ("tests/console",), BY_FILE),  # a browser for each worker that needs one
-    Suite("spark", ("tests/spark",), BY_FILE),  # a Spark session for each worker
     # Environments of their own; wheels are built once. The three files that compile begin at once.
     Suite("set-up", ("tests/set_up",), ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")),
+    # No time is measured in these, and set-up waits for files from the network and for one compiler.
+    Suite("conformance", ("tests/conformance",), PARALLEL, beside="set-up"),
+    Suite("simulation", ("tests/simulation",), PARALLEL, beside="set-up"),
+    # They wait for the SDK's own sleeps more than for the processor; each worker has a server of its own.
+    Suite("interop", ("tests/interop",), MOSTLY_WAITING),
+    Suite("console", ("tests/console",), BY_FILE),  # a browser for each worker that needs one
+    Suite("spark", ("tests/spark",), BY_FILE),  # a Spark session for each worker
     # Their servers restart, recover and wait for timeouts more than they use the processor.
     Suite("durability", ("tests/durability",), (*WAITING, "-m", "not alone")),
-    Suite("robustness", ("tests/robustness",), (*BY_FILE, "-m", "not alone")),
+    # A server for each module; half of the time they wait for limits of time, and for servers that start.
+    Suite("robustness", ("tests/robustness",), ("-n", "4", *BY_FILE[2:], "-m", "not alone")),
     # One after the other, with the machine to themselves: they measure, or their deadlines are short.
     Suite("alone", ("tests/durability", "tests/robustness"), ("-m", "alone")),
 )
@@ -97,8 +107,9 @@ DEEP_SUITES = (
 CHECKS = (
     ("format", ("ruff", "format", "--check", "--output-format", "concise", ".")),
     ("lint", ("ruff", "check", "--quiet", ".")),
-    ("types", ("mypy",)),
     ("contracts", ("lint-imports",)),
+    # One processor for half a minute: the first suite begins beside it.
+    ("types", ("mypy",)),
 )
 
 
@@ -106,27 +117,27 @@ def heading(text: str) -> None:
     print(f"\n=== {text}", flush=True)
 
 
-def run_checks() -> list[Row]:
-    """All checks side by side: the types take one processor for most of the time. The output comes in their order."""
+def run_check(name: str, command: Sequence[str]) -> tuple[Row, str]:
+    """Run a check; returns its row and its output."""
     began = time.monotonic()
-    running = [
-        subprocess.Popen(
-            [str(BIN / command[0]), *command[1:]],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for _, command in CHECKS
-    ]
-    rows = []
-    for (name, _), check in zip(CHECKS, running, strict=True):
-        heading(f"check: {name}")
-        text, _ = check.communicate()
-        print(text, end="", flush=True)
-        rows.append(Row(f"check: {name}", Counter(), time.monotonic() - began, check.returncode == 0))
-        began = time.monotonic()
-    return rows
+    done = subprocess.run(
+        [str(BIN / command[0]), *command[1:]],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return Row(f"check: {name}", Counter(), time.monotonic() - began, done.returncode == 0), done.stdout
+
+
+def shown(checks: Iterable[Future[tuple[Row, str]]]) -> Iterator[Row]:
+    """Print what checks have found, each when it has ended."""
+    for check in checks:
+        row, output = check.result()
+        heading(row.name)
+        print(output, end="", flush=True)
+        yield row
 
 
 def other_suites() -> list[Suite]:
@@ -140,20 +151,67 @@ def other_suites() -> list[Suite]:
     ]
 
 
-def run_suite(suite: Suite) -> Row | None:
-    paths = [path for path in suite.paths if any((ROOT / path).rglob("test_*.py"))]
-    if not paths:
-        heading(f"{suite.name}: no tests yet ({', '.join(suite.paths)})")
-        return None
-    heading(suite.name)
+def processor_time() -> tuple[int, int]:
+    """Read how long all processors of the machine have worked, and how long they could have."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    idle, waiting = ticks[3:5]
+    return sum(ticks) - idle - waiting, sum(ticks)
+
+
+def in_groups(suites: Sequence[Suite]) -> list[list[Suite]]:
+    """Group the suites that run at once. A suite whose companion is not among them begins a group of its own."""
+    groups: dict[str, list[Suite]] = {}
+    for suite in suites:
+        groups.setdefault(suite.beside if suite.beside in groups else suite.name, []).append(suite)
+    return list(groups.values())
+
+
+def run_group(group: Sequence[Suite]) -> list[Row]:
+    """Run suites at once. The output of the first comes as it is written, that of the others when the first has ended."""
+    group = [suite for suite in group if has_tests(suite)]
+    if not group:
+        return []
+    first, *others = group
+    with ThreadPoolExecutor(len(group)) as pool:
+        beside = [pool.submit(run_suite, suite, kept=True) for suite in others]
+        heading(" beside ".join(suite.name for suite in group))
+        row, _ = run_suite(first)
+        rows = [row]
+        for suite, under_way in zip(others, beside, strict=True):
+            row, output = under_way.result()
+            heading(suite.name)
+            print(output, end="", flush=True)
+            rows.append(row)
+    return rows
+
+
+def has_tests(suite: Suite) -> bool:
+    if any(any((ROOT / path).rglob("test_*.py")) for path in suite.paths):
+        return True
+    heading(f"{suite.name}: no tests yet ({', '.join(suite.paths)})")
+    return False
+
+
+def run_suite(suite: Suite, *, kept: bool = False) -> tuple[Row, str]:
+    """Run a suite; returns its row, and its output if that is kept instead of written."""
     results = RESULTS / f"{suite.name}.json"
     results.unlink(missing_ok=True)
-    began = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-q", *suite.options, f"--results={results}", *paths]
-    code = subprocess.run(command, cwd=ROOT, env=os.environ | suite.environment, check=False).returncode
-    seconds = time.monotonic() - began
+    command = [sys.executable, "-m", "pytest", "-q", *suite.options, f"--results={results}", *suite.paths]
+    began, (worked, could) = time.monotonic(), processor_time()
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | suite.environment,
+        stdout=subprocess.PIPE if kept else None,
+        stderr=subprocess.STDOUT if kept else None,
+        text=True,
+        check=False,
+    )
+    seconds, (worked_now, could_now) = time.monotonic() - began, processor_time()
+    busy = (worked_now - worked) / max(1, could_now - could)
     tests = json.loads(results.read_text()) if results.exists() else {}
-    return Row(suite.name, Counter(test["outcome"] for test in tests.values()), seconds, code == 0)
+    counts = Counter(test["outcome"] for test in tests.values())
+    return Row(suite.name, counts, seconds, done.returncode == 0, busy), done.stdout or ""
 
 
 def run_mutations() -> Row:
@@ -163,15 +221,17 @@ def run_mutations() -> Row:
     return Row("mutations", Counter(), time.monotonic() - began, code == 0)
 
 
-def report(rows: list[Row]) -> int:
+def report(rows: list[Row], seconds: float) -> int:
     heading("summary")
-    print(f"{'suite':<20}{'tests':>7}{'skipped':>9}{'seconds':>9}  result")
+    print(f"{'suite':<20}{'tests':>7}{'skipped':>9}{'seconds':>9}{'busy':>7}  result")
     for row in rows:
         ran = row.counts["passed"] + row.counts["failed"]
         tests = str(ran) if row.counts else "-"
         skipped = str(row.counts["skipped"]) if row.counts else "-"
-        print(f"{row.name:<20}{tests:>7}{skipped:>9}{row.seconds:>9.1f}  {'passed' if row.ok else 'FAILED'}")
-    print(f"{'total':<20}{'':>16}{sum(row.seconds for row in rows):>9.1f}")
+        busy = "-" if row.busy is None else f"{row.busy:.0%}"
+        result = "passed" if row.ok else "FAILED"
+        print(f"{row.name:<20}{tests:>7}{skipped:>9}{row.seconds:>9.1f}{busy:>7}  {result}")
+    print(f"{'total':<20}{'':>16}{seconds:>9.1f}")
     failed_parts = [row.name for row in rows if not row.ok]
     if failed_parts:
         print(f"failed: {', '.join(failed_parts)}")
@@ -193,18 +253,23 @@ def main() -> int:
     everything = not chosen or "deep" in chosen
     if everything:
         shutil.rmtree(RESULTS, ignore_errors=True)
+    began = time.monotonic()
     rows: list[Row] = []
-    if not chosen or "check" in chosen:
-        rows += run_checks()
-    for suite in known:
-        if everything or suite.name in chosen:
-            row = run_suite(suite)
-            if row is not None:
-                rows.append(row)
+    suites = [suite for suite in known if everything or suite.name in chosen]
+    # Long campaigns load the machine for hours: one at a time.
+    groups = [[suite] for suite in (*suites, *DEEP_SUITES)] if "deep" in chosen else in_groups(suites)
+    with ThreadPoolExecutor(len(CHECKS)) as pool:
+        wanted = CHECKS if not chosen or "check" in chosen else ()
+        checks = [pool.submit(run_check, *check) for check in wanted]
+        rows += shown(checks[:-1])
+        for group in groups[:1]:
+            rows += run_group(group)
+        rows += shown(checks[-1:])
+    for group in groups[1:]:
+        rows += run_group(group)
     if "deep" in chosen:
-        rows += [row for row in map(run_suite, DEEP_SUITES) if row is not None]
         rows.append(run_mutations())
-    return report(rows)
+    return report(rows, time.monotonic() - began)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,7 @@ def test_a_box_that_is_not_ticked_is_off(page: Page, admin: ServiceBusAdministra
     expect(page.get_by_role("heading", name="Fragments")).to_have_count(0)
 
 
+@pytest.mark.req("S17")
 def test_sessions_are_enabled_by_a_check_box(
     page: Page, admin: ServiceBusAdministrationClient, server: Busbar
 ) -> None:

@@ -64,6 +64,6 @@ def seconds_with(brokers: int, shim: Path, data: Path) -> float:
 def test_a_partitioned_queue_is_as_fast_as_all_brokers_together(shim: Path, tmp_path: Path) -> None:
     one, two, four = (seconds_with(brokers, shim, tmp_path / f"data-{brokers}") for brokers in (1, 2, 4))
     print(f"seconds with one broker: {one:.2f}, with two: {two:.2f}, with four: {four:.2f}")
-    # Most messages cross from one broker to another, which costs about as much again as a message alone.
-    assert one > two, "two brokers work at once"
-    assert one > 1.1 * four, "and so do four"
+    # Receivers get messages of all brokers. One that crosses costs about as much again as a message alone.
+    assert one > 1.05 * two, "two brokers work at once"
+    assert one > 1.3 * four, "and so do four"

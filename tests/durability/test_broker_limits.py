@@ -14,8 +14,8 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from busbar.cluster.node_settings import SHARED, share_of
-from busbar.model.limits import Limits
+from busbar.cluster.node_settings import share_of
+from busbar.model.limits import SHARED_LIMITS, Limits
 from harness.amqp_driver import ConnectionOver, LinkRefused, LoadConnection, connect
 from harness.processes import brokers_of, client_connections
 from harness.serving import Busbar, config_text
@@ -27,15 +27,15 @@ CONNECTIONS, ENTITY_CONNECTIONS = 12, 7
 
 @pytest.mark.parametrize("limit", (1, 2, 3, 7, 1_000, 5_000))
 def test_the_shares_are_the_limit_or_one_each(limit: int) -> None:
-    whole = Limits(**dict.fromkeys(SHARED, limit))
+    whole = Limits(**dict.fromkeys(SHARED_LIMITS, limit))
     shares = [share_of(whole, number, BROKERS) for number in range(BROKERS)]
-    for name in SHARED:
+    for name in SHARED_LIMITS:
         each = [getattr(share, name) for share in shares]
         assert sum(each) == max(limit, BROKERS)
         assert max(each) - min(each) <= 1 and min(each) >= 1
     for share in shares:
-        assert {k: v for k, v in asdict(share).items() if k not in SHARED} == {
-            k: v for k, v in asdict(whole).items() if k not in SHARED
+        assert {k: v for k, v in asdict(share).items() if k not in SHARED_LIMITS} == {
+            k: v for k, v in asdict(whole).items() if k not in SHARED_LIMITS
         }
 
 

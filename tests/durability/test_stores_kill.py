@@ -15,6 +15,7 @@ import pytest
 
 from busbar.cli.failure import CommandFailure
 from harness.serving import Busbar, config_text
+from harness.waiting import eventually
 from tests.durability.test_store_outage import Operator
 
 ROUNDS = 100 if os.environ.get("BUSBAR_DEEP") == "1" else 4
@@ -56,8 +57,10 @@ def test_a_partitioned_queue_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -
     for _ in range(ROUNDS):
         server.start()
         thread = threading.Thread(target=worker.run, args=(Operator(server), chance))
+        before = worker.answered
         thread.start()
-        time.sleep(chance.uniform(0.1, 0.5))
+        eventually(lambda before=before: worker.answered > before + 5, "queues are created", seconds=60)  # type: ignore[misc]
+        time.sleep(chance.uniform(0.0, 0.4))
         server.kill()
         thread.join(20)
         server.start()

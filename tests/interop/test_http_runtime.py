@@ -212,11 +212,11 @@ async def test_without_timeout_nothing_is_waited_for(http: Http, queue: str) -> 
     began = time.monotonic()
     for _ in range(5):
         assert (await http.peek_lock(queue, 0)).status == 204
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 4
     began = time.monotonic()
     answer = await http.take(queue, 0.3)
     assert (answer.status, answer.body) == (204, b"")
-    assert 0.29 < time.monotonic() - began < 2
+    assert 0.29 < time.monotonic() - began < 5
 
 
 async def test_waits_that_end_as_messages_come_lose_none(http: Http, queue: str) -> None:

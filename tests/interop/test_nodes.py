@@ -18,7 +18,7 @@ from busbar.cli.main import run
 from harness.processes import brokers_of
 from harness.serving import Busbar
 from harness.waiting import eventually
-from tests.interop.test_metrics import scrape
+from tests.interop.metrics import scrape
 
 LISTENER = {"Name": "Listen", "Rights": ["Listen"], "PrimaryKey": "to Listen"}
 pytestmark = [

@@ -300,7 +300,7 @@ async def test_the_first_message_found_is_returned_wherever_it_is(
         await sender.send_messages(ServiceBusMessage(str(n)))
         message = await take_one(receiver)
         assert text_of(message) == str(n)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
         await receiver.complete_message(message)
 
 

@@ -110,8 +110,8 @@ def test_what_was_never_handed_out_returns_uncounted(
         connection.conn.transport.close_head()
         connection.container.process()
     taker = partitioned_plain.receiver(queue, 29)
-    partitioned_plain.pump(lambda: len(taker.fetcher.incoming) == 29, timeout=5)
-    assert time.monotonic() - began < 2
+    partitioned_plain.pump(lambda: len(taker.fetcher.incoming) == 29, timeout=10)
+    assert time.monotonic() - began < 10
     taken = [partitioned_plain.take(taker)[0] for _ in range(29)]
     assert {message.delivery_count for message in taken} == {0}
     assert {message.body for message in taken} | {first.body} == {str(n).encode() for n in range(30)}

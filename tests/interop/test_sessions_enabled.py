@@ -1,5 +1,5 @@
 """How a queue gets message sessions: by the command line, the management API and the SDKs (by the console:
-tests/console/test_enabling.py); and in which tiers it can."""
+tests/console/test_enabling.py, by a template: test_apply.py); and in which tiers it can."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ async def serves_sessions(server: Busbar, queue: str) -> bool:
         await connection.close()
 
 
+@pytest.mark.req("S17")
 async def test_the_command_line(session_broker: Busbar) -> None:
     def created(name: str, flag: str) -> bool:
         command = [sys.executable, "-m", "busbar", "queue", "create", name, flag, "true"]
@@ -52,6 +53,7 @@ async def test_the_command_line(session_broker: Busbar) -> None:
     assert await serves_sessions(session_broker, "by-command")
 
 
+@pytest.mark.req("S17")
 async def test_the_management_api(session_broker: Busbar) -> None:
     http = BareHttp(session_broker)
     body = entry("QueueDescription <RequiresSession>true</RequiresSession>")
@@ -60,6 +62,7 @@ async def test_the_management_api(session_broker: Busbar) -> None:
     assert await serves_sessions(session_broker, "by-api")
 
 
+@pytest.mark.req("S17")
 async def test_the_sdks(session_broker: Busbar) -> None:
     async with administrations(session_broker) as clients:
         for client, name in zip(clients, ("by-sync", "by-async"), strict=True):

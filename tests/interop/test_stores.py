@@ -68,7 +68,7 @@ async def test_the_sdk_while_a_store_is_out(own_server: Busbar) -> None:
         began = time.monotonic()
         with contextlib.suppress(ServiceBusServerBusyError, OperationTimeoutError):
             sender.send_messages(ServiceBusMessage("no", partition_key=lost), timeout=1)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10
 
         with client.get_queue_sender(REGULAR_OUT) as other, pytest.raises(ServiceBusServerBusyError):
             other.send_messages(ServiceBusMessage("no"))

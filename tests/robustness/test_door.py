@@ -243,7 +243,7 @@ def test_a_gigabyte_that_is_announced(server: Busbar, bystander: Bystander, path
         peer.sendall(f"PUT {path} HTTP/1.1\r\nHost: x\r\n{wait}Content-Length: {1 << 30}\r\n\r\n".encode())
         began = time.monotonic()
         first = peer.recv(65536)
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < LIMITS["http_body_timeout"] / 1000
         assert first.startswith(b"HTTP/1.1 200 " if path == "/health" and not expect else b"HTTP/1.1 413 ")
         try:
             for _ in range(64):
@@ -321,7 +321,8 @@ def test_a_flood_of_handshakes(own_server: Busbar) -> None:
             assert honest.getresponse().status == 200
             assert time.monotonic() - began < 6
             honest.close()
-        deadline = time.monotonic() + 20
+        # The time of each begins when it is accepted. The kernel has kept some back meanwhile.
+        deadline = time.monotonic() + 60
         while open_descriptors(server) > idle + 10 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert open_descriptors(server) <= idle + 10

@@ -49,7 +49,7 @@ def test_open_links_end_with_their_token_and_can_be_opened_anew(server: Busbar, 
         for _ in range(2):
             ended = wire.until(DETACH)
             assert (ended.field(1), ended.condition) == (True, UNAUTHORIZED)
-        assert expiry - 0.1 < time.time() < expiry + 2
+        assert expiry - 0.1 < time.time() < expiry + 5
         assert wire.attach(2, SENDER, "q").condition == UNAUTHORIZED
 
         assert wire.put_token(sas_token(QUEUE), QUEUE, handles=(102, 103)) == 202
@@ -88,7 +88,7 @@ def test_who_puts_no_other_token_is_asked_to_leave(server: Busbar, bystander: By
         assert wire.until(DETACH).condition == UNAUTHORIZED
         began = time.monotonic()
         assert wire.until(CLOSE).condition == "amqp:connection:forced"
-        assert 1 < time.monotonic() - began < 3
+        assert 1 < time.monotonic() - began < 5
 
 
 @pytest.mark.alone

@@ -19,6 +19,7 @@ from busbar.fragment.reads import ReadWaitingSessions
 from busbar.model.message import ACTIVE, DEAD
 from busbar.store.contract import StoreFull
 from busbar.store.postgresql.address import parse_address
+from busbar.store.postgresql.connection import ConnectionLost, DatabaseConnection
 from busbar.store.postgresql.location import PostgresqlLocation
 from busbar.store.postgresql.store import PostgresqlStore
 from harness.faults.database_proxy import Cut, DatabaseProxy
@@ -100,6 +101,25 @@ def test_a_cut_connection_loses_nothing_and_doubles_nothing(
         for outcome in ("was made", "was not made"):
             assert caplog.text.count(outcome) >= cuts // 4
         writer.check(database.url(schema))
+
+
+def test_a_connection_that_ends_before_a_prepared_statement_is_used_is_lost(
+    database: PostgresqlServer,
+) -> None:
+    address = parse_address(database.url(f"faults_{next(_names)}"), "store-0")
+    ended, connection = DatabaseConnection(address), DatabaseConnection(address)
+    for each in (ended, connection):
+        each.open()
+        each.fetch("SELECT 7")
+    prepared = dict(ended._prepared)
+    ended.end()
+    connection._prepared = prepared  # they are of a connection that ended after they were prepared
+    with pytest.raises(ConnectionLost):
+        connection.fetch("SELECT 7")
+    connection.open()
+    assert connection.fetch("SELECT 7")[0][0] == 7
+    for each in (ended, connection):
+        each.drop()
 
 
 def test_killed_sessions_lose_nothing(database: PostgresqlServer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import threading
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.peers.process import tree_seconds
 from harness.serving import Busbar
 from tests.robustness.bystander import Bystander
 from tests.robustness.tls_records import (
@@ -43,16 +43,6 @@ def connected(
     client = HandMadeTls(server.port, authority(server), version)
     client.socket.sendall(client.record(first, APPLICATION_DATA))
     return client
-
-
-def cpu_seconds(server: Busbar) -> float:
-    """Of the serving process and its broker processes."""
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-    ticks = 0
-    for process in (server.pid, *children):
-        fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def ended(peer: socket.socket, seconds: float) -> bool:
@@ -100,9 +90,9 @@ def test_a_flood_of_key_updates_is_ended(server: Busbar, bystander: Bystander, k
     # A header of HTTP has room for all the data between them.
     client = connected(server, first=b"GET /health HTTP/1.1\r\nX: " if kind == "between data" else HELLO)
     flood = b"".join(UPDATES[kind](client) for _ in range(FLOOD))
-    before, spent = server.resident_bytes(), cpu_seconds(server)
+    before, spent = server.resident_bytes(), tree_seconds(server.pid)
     assert flooded(client, flood, bystander)
-    print(f"{FLOOD} key updates, {kind}: {cpu_seconds(server) - spent:.2f} s of the server")
+    print(f"{FLOOD} key updates, {kind}: {tree_seconds(server.pid) - spent:.2f} s of the server")
     assert server.resident_bytes() - before < 4 * MEGABYTE
 
 
@@ -159,7 +149,7 @@ STAGES: dict[str, Callable[[bytes], bytes]] = {
 
 def cost_of(server: Busbar, bystander: Bystander, said: bytes, count: int) -> float:
     """Seconds of the server for clients that say this, and leave when it has answered or ended them."""
-    spent = cpu_seconds(server)
+    spent = tree_seconds(server.pid)
     for _ in range(count):
         with socket.create_connection(("127.0.0.1", server.port), 5) as peer:
             peer.sendall(said)
@@ -168,7 +158,7 @@ def cost_of(server: Busbar, bystander: Bystander, said: bytes, count: int) -> fl
                 peer.recv(65536)
             except OSError:
                 pass
-    spent = cpu_seconds(server) - spent
+    spent = tree_seconds(server.pid) - spent
     bystander.works()
     return spent
 
@@ -177,7 +167,7 @@ def test_handshakes_that_are_given_up(server: Busbar, bystander: Bystander) -> N
     """At no stage does one cost much more than one that succeeds, and nothing of it stays."""
     count = 25
     trust = ssl.create_default_context(cafile=str(authority(server)))
-    spent = cpu_seconds(server)
+    spent = tree_seconds(server.pid)
     for _ in range(count):
         with (
             socket.create_connection(("127.0.0.1", server.port), 5) as plain,
@@ -185,7 +175,7 @@ def test_handshakes_that_are_given_up(server: Busbar, bystander: Bystander) -> N
         ):
             peer.sendall(b"nothing that is spoken")
             assert ended(peer, 5)
-    whole = cpu_seconds(server) - spent
+    whole = tree_seconds(server.pid) - spent
     hello = first_flight(server, "X25519")
     before = server.resident_bytes()
     for stage, said in STAGES.items():

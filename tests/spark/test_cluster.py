@@ -20,12 +20,12 @@ from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, connect
 from busbar.jobs import archive
 from busbar.message.decoded import DecodedMessage
+from harness.page_blocks import blocks_of
 from harness.serving import Properties, serving
 from tests.spark import pipeline_program
 from tests.spark.campaign import Program
 from tests.spark.cluster import Cluster, cluster
 from tests.spark.conftest import SOURCES, Namespace
-from tests.spark.page_program import blocks_of
 from tests.spark.pipeline_program import PAGE
 from tests.spark.worker_environment import listed_packages, make_environment, pack
 
@@ -144,7 +144,9 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
         secret.write_text(server.connection_string)
         pipeline = Pipeline(factory, MESSAGES)
         sent = pipeline.sent
-        program, capture, replay = (block.text for block in blocks_of(PAGE) if block.language == "sh")
+        program, capture, replay = (
+            block.text for block in blocks_of(PAGE, ("sh", "python")) if block.language == "sh"
+        )
         with (
             CommandLines() as watched,
             cluster(tmp_path, 2, cores=2) as running,

@@ -23,10 +23,10 @@ import pytest
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import connect
 from busbar.client.blocking_administration import BlockingAdministrationClient
+from harness.page_blocks import blocks_of
 from harness.serving import Busbar
 from tests.spark.conftest import QUICK_JAVA, SOURCES, Namespace
 from tests.spark.letters import take
-from tests.spark.page_program import blocks_of
 
 ROOT = SOURCES.parent
 LOCK_SECONDS = 5
@@ -65,7 +65,7 @@ class Recovered:
 @pytest.fixture(scope="module")
 def recovered(server: Busbar, tmp_path_factory: pytest.TempPathFactory) -> Recovered:
     place = tmp_path_factory.mktemp("recipes")
-    for block in blocks_of(ROOT / "docs" / "spark-recipes.md"):
+    for block in blocks_of(ROOT / "docs" / "spark-recipes.md", ("sh", "python")):
         if block.name:
             (place / block.name).write_text(block.text)
     send_messages(server, place)

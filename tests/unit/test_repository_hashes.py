@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import requires
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,8 @@ def test_every_version_has_its_hashes_and_nothing_else_has() -> None:
 
 
 def test_every_pin_is_in_a_layer() -> None:
-    assert pinned_names(LAYERS[-1]) == list(pinned(CONSTRAINTS))
+    assert {name for layer in LAYERS for name in pinned_names(layer)} == set(pinned(CONSTRAINTS))
+    assert "pyspark" not in pinned_names("docs") and "mkdocs" not in pinned_names("dev")
     assert set(BUILD_TOOLS) <= set(pinned_names(LAYERS[0]))
 
 
@@ -40,7 +41,12 @@ def test_a_layer_has_all_that_its_packages_bring_along(layer: str) -> None:
     names = set(pinned_names(layer))
     wanted = {normal(distribution(line)) for line in requirements(layer)}
     for name in names:
-        for line in requires(name) or ():
+        try:
+            lines = requires(name) or ()
+        except PackageNotFoundError:
+            assert layer == "docs", f"{name} is not installed"
+            pytest.skip(f"`make docs` installs {name}")
+        for line in lines:
             needed = Requirement(line)
             if needed.marker is None or needed.marker.evaluate({"extra": ""}):
                 wanted.add(normal(needed.name))

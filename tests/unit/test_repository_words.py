@@ -20,7 +20,7 @@ WRITTEN = [
 """The files whose docstrings and comments are checked."""
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "adr"),
 ]
 """Without CHANGELOG.md and docs/adr, which are history."""
 

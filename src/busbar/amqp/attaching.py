@@ -18,7 +18,7 @@ def read_attach(link: Link, fields: Fields, source: bytes, target: bytes) -> Non
     link.rcv_settle_mode = fields.uint_or(4, "rcv-settle-mode", 1, 0)
     fields.map_or_none(7, "unsettled")  # a link is never resumed: what was unsettled on an old one is not
     if not link.sending:
-        link.delivery_count = fields.uint_or(9, "initial-delivery-count", MASK, 0)
+        link.delivery_count = link.uncounted = fields.uint_or(9, "initial-delivery-count", MASK, 0)
     link.remote_max_message_size = _bounded(fields.any(10))
     link.offered_capabilities = fields.symbols(11, "offered-capabilities") or None
     link.desired_capabilities = fields.symbols(12, "desired-capabilities") or None

@@ -27,6 +27,11 @@ def serial_distance(first: i64, last: i64) -> i64:
     return distance - (MASK + 1) if distance >= HALF else distance
 
 
+def delivered(delivery_count: i64, uncounted: i64) -> i64:
+    """The number of deliveries, modulo 2^32, without the part of the count that was none."""
+    return (delivery_count - uncounted) & MASK
+
+
 def sendable(receiver_count: i64, link_credit: i64, sent_count: i64) -> i64:
     """The number of messages that a sender that has sent `sent_count` may still send after a flow of its receiver."""
     left = serial_distance(sent_count, receiver_count) + link_credit

@@ -81,6 +81,7 @@ class Link:
         self.max_message_size: i64 = wire.max_message_size
         self.credit: i64 = 0
         self.delivery_count: i64 = 0
+        self.uncounted: i64 = 0  # the part of it that was no delivery
         self.unsettled: i64 = 0
         self.drain = False
         self.is_coordinator = False
@@ -502,6 +503,7 @@ class Link:
 
     def _finish_drain(self) -> None:
         self._drain_due = False
+        self.uncounted += self._sendable
         self.delivery_count = (self.delivery_count + self._sendable) & MASK
         self._sendable = 0
         self.credit = 0
@@ -541,6 +543,7 @@ class Link:
             # Senders send flows too (Python does). Only the answer to our own drain means something here.
             if self.drain and drain:
                 if receiver_count >= 0:
+                    self.uncounted += receiver_count - self.delivery_count
                     self.delivery_count = receiver_count
                 self.credit = 0
                 self.drain = False

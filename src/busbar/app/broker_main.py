@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import signal
 import socket
@@ -24,6 +23,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from busbar.app.certificates import TlsFiles, server_context
+from busbar.app.log_output import set_log_level, start_logging
 from busbar.app.store_places import StorePlaces
 from busbar.app.system import loop_factory, nonce_source, raise_descriptor_limit
 from busbar.broker.store_host import LocalStoreHost
@@ -69,6 +69,8 @@ async def _run(
             patience,
             rules,
             inline_messages=inline_messages,
+            history=member.recorder.switch,
+            fragment_figures=member.fragment_figures,
         )
 
     def end() -> None:
@@ -78,6 +80,7 @@ async def _run(
 
     open_gateway = partial(_open_gateway, name)
     member = BrokerNode(name, socket.socket(fileno=fd_socket), wall_clock, open_gateway)
+    member.on_log_level = set_log_level
     channel = member.channel = ControllerConnection(make_host, end, member)
     await loop.create_unix_connection(lambda: channel, sock=socket.socket(fileno=descriptor))
     await ended.wait()
@@ -87,11 +90,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     _, name, directory, descriptor, fd_socket, patience, inline = sys.argv
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=os.environ.get("BUSBAR_LOG", "WARNING").upper(),
-        format=f"%(levelname)s %(name)s ({name}): %(message)s",
-    )
+    start_logging(name)
     sys.setswitchinterval(0.0005)  # as in the controller (server.py), and for the same reasons
     gc.set_threshold(50_000, 20, 20)
     raise_descriptor_limit()

@@ -3,7 +3,8 @@
 1. The format is the emulator's (UserConfig, Namespaces, Queues, Topics, Subscriptions, Rules); its limits do not apply.
    Names of keys are read in any case, as in the emulator.
 2. `"Busbar": {"Tier": ..., "Limits": {...}, "AuthorizationRules": [...]}` is Busbar's own part. It has the tier, limits that
-   differ from the tier's by their names in model/limits.py, and rules of the namespace beside the server's own.
+   differ from the tier's by their names in model/limits.py, and rules of the namespace beside the server's own. Other
+   additions are those of model/config_document.py.
 3. An unknown key is a warning that names it and its place. A bad value is an error that names the file, its place, the value
    and the rule.
 """
@@ -26,6 +27,7 @@ from busbar.model.checks import (
     check_subscription,
     check_topic,
 )
+from busbar.model.config_document import CORRELATION
 from busbar.model.duration import read_duration
 from busbar.model.entities import (
     AuthorizationRule,
@@ -43,6 +45,7 @@ from busbar.model.entities import (
     SubscriptionDescription,
     Tier,
     TopicDescription,
+    TypedText,
 )
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits, limits_of
@@ -148,22 +151,10 @@ _READERS: dict[PropertyType, Callable[[object], object]] = {
     PropertyType.TEXT: _text,
 }
 _PROPERTIES: dict[type[EntityDescription], dict[str, _Property]] = {
-    kind: {
-        row.element: (row.attribute, _READERS[row.type]) for row in properties_of(kind) if not row.only_atom
-    }
+    kind: {row.element: (row.attribute, _READERS[row.type]) for row in properties_of(kind)}
     for kind in (QueueDescription, TopicDescription, SubscriptionDescription)
 }
-_CORRELATION = {
-    "ContentType": "content_type",
-    "CorrelationId": "correlation_id",
-    "Label": "label",
-    "Subject": "label",
-    "MessageId": "message_id",
-    "ReplyTo": "reply_to",
-    "ReplyToSessionId": "reply_to_session_id",
-    "SessionId": "session_id",
-    "To": "to",
-}
+_CORRELATION = {**CORRELATION, "Subject": "label"}
 _LIMITS = {field.name for field in fields(Limits)}
 
 
@@ -267,7 +258,9 @@ class _ConfigReader:
     def _queue(self, place: str, value: object) -> tuple[str, QueueDescription]:
         item = _Object(self, place, value)
         name = self._name(item)
-        queue = QueueDescription(**self._properties(item, QueueDescription))
+        queue = QueueDescription(
+            **self._properties(item, QueueDescription), authorization_rules=self._access(item)
+        )
         item.end()
         self._check(place, lambda: check_queue(name, queue, self._limits, self._tier))
         return name, queue
@@ -275,7 +268,9 @@ class _ConfigReader:
     def _topic(self, place: str, value: object) -> Iterator[tuple[str, Description]]:
         item = _Object(self, place, value)
         name = self._name(item)
-        topic = TopicDescription(**self._properties(item, TopicDescription))
+        topic = TopicDescription(
+            **self._properties(item, TopicDescription), authorization_rules=self._access(item)
+        )
         subscriptions = list(item.items("Subscriptions"))
         item.end()
         self._check(place, lambda: check_topic(name, topic, self._limits, self._tier))
@@ -305,17 +300,19 @@ class _ConfigReader:
         action = properties.inner("Action")
         properties.end()
         words = self._value(action.place + "SqlExpression", action.take("SqlExpression"), _text)
+        action_parameters = self._values(action.inner("Parameters"))
         action.end()
         filter_: RuleFilter
         if kind.lower() == "correlation":
             filter_ = self._correlation(correlation)
         elif kind.lower() == "sql":
             place_of = sql.place + "SqlExpression"
-            filter_ = SqlFilter(self._value(place_of, sql.take("SqlExpression", "1=1"), _text))
+            text = self._value(place_of, sql.take("SqlExpression", "1=1"), _text)
+            filter_ = SqlFilter(text, self._values(sql.inner("Parameters")))
             sql.end()
         else:
             self.fail(properties.place + "FilterType", kind, "it must be Correlation or Sql")
-        rule = RuleDescription(filter_, SqlAction(words) if words else None)
+        rule = RuleDescription(filter_, SqlAction(words, action_parameters) if words else None)
         self._check(place, lambda: check_rule(path, rule, self._limits))
         return path, rule
 
@@ -327,12 +324,39 @@ class _ConfigReader:
                 given[field] = self._value(item.place + key, value, _text)
         properties = item.inner("Properties")
         item.end()
-        pairs: list[tuple[str, PropertyValue]] = []
-        for key, value in properties.rest():
-            if not isinstance(value, str | int | float | bool):
-                self.fail(properties.place + key, value, "it must be a text, a number, true or false")
-            pairs.append((key, value))
-        return CorrelationFilter(**given, properties=tuple(pairs))
+        return CorrelationFilter(**given, properties=self._values(properties))
+
+    def _values(self, item: _Object) -> tuple[tuple[str, PropertyValue | TypedText], ...]:
+        """Values by their names, of a correlation filter or of the parameters of an expression."""
+        pairs: list[tuple[str, PropertyValue | TypedText]] = []
+        for key, value in item.rest():
+            if isinstance(value, dict):
+                typed = _Object(self, f"{item.place}{key}.", value)
+                kind, text = (
+                    self._value(typed.place + name, typed.take(name), _text) for name in ("Type", "Value")
+                )
+                typed.end()
+                pairs.append((key, TypedText(kind, text)))
+            elif isinstance(value, str | int | float | bool):
+                pairs.append((key, value))
+            else:
+                self.fail(item.place + key, value, "it must be a text, a number, true or false")
+        return tuple(pairs)
+
+    def _access(self, owner: _Object) -> tuple[AuthorizationRule, ...]:
+        """The authorization rules of a queue or a topic. Their keys are not in the file."""
+        rules = []
+        for place, value in owner.items("AuthorizationRules"):
+            item = _Object(self, place, value)
+            name = self._value(place + "Name", item.take("Name"), _text)
+            rules.append(AuthorizationRule(name, self._rights(item), "", ""))
+            item.end()
+        return tuple(rules)
+
+    def _rights(self, item: _Object) -> frozenset[Right]:
+        return frozenset(
+            self._value(at.rstrip("."), right, _word(Right)) for at, right in item.items("Rights")
+        )
 
     def _authorization_rules(self, busbar: _Object) -> tuple[AuthorizationRule, ...]:
         rules = []
@@ -342,9 +366,7 @@ class _ConfigReader:
                 self._value(place + key, item.take(key), _text)
                 for key in ("Name", "PrimaryKey", "SecondaryKey")
             )
-            rights = frozenset(
-                self._value(at.rstrip("."), right, _word(Right)) for at, right in item.items("Rights")
-            )
+            rights = self._rights(item)
             item.end()
             if not primary:
                 self.fail(place + "PrimaryKey", "", "a rule of the namespace needs a key")

@@ -6,8 +6,8 @@ Rules:
 2. The brokers get the address of the controller from their node. Brokers serve clients and stores also while there is none.
 3. The controller that finds itself replaced stops being it; its brokers, like all others, connect to the next one.
 4. A node whose name another one has taken ends.
-5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too. The
-   machine of the controller may have owned some. The next controller goes on from what its node has seen. So the leases of
+5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too. The machine
+   of the controller may have owned some. The next controller goes on from what its node has seen. So the leases of
    catalogue and stores are waited for at the same time.
 6. If stores were added, the controller starts again: it loads the catalogue, and creates the stores. Brokers serve clients
    meanwhile.
@@ -20,7 +20,7 @@ import contextlib
 import logging
 import secrets
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -34,6 +34,8 @@ from busbar.app.node_certificates import NodeCertificate, make_authority
 from busbar.app.node_config import NodeConfig
 from busbar.app.node_controller import NodeController, address_of
 from busbar.app.store_places import StoreAddress, write_addresses
+from busbar.catalogue.change import ENTITY
+from busbar.catalogue.definition import decode_definition
 from busbar.cluster.channel import Channel
 from busbar.cluster.dead_nodes import DeadNodes
 from busbar.cluster.hello import TO_CONTROLLER, Hello
@@ -42,7 +44,9 @@ from busbar.cluster.node_brokers import NodeBrokers, gateway_name
 from busbar.cluster.node_port import NodePort
 from busbar.cluster.node_processes import BrokerStart
 from busbar.cluster.node_tls import NodeTls, NodeTlsFiles
+from busbar.model.entities import AuthorizationRule, authorization_rules_of
 from busbar.model.limits import Limits
+from busbar.model.names import NAMESPACE_ENTRY
 from busbar.model.sas import SasRule
 from busbar.store.contract import StoreError
 from busbar.store.journal.directory import store_names
@@ -106,6 +110,8 @@ class ClusterNode:
         self._watched: dict[str, PostgresqlLocation] = {}
         """Stores whose owners this node has looked at (rule 5)."""
         self._looks: dict[str, asyncio.Task[OwnerSilence]] = {}
+        self._on_rules: Callable[[Sequence[AuthorizationRule]], None] = lambda rules: None
+        self._known_rules: Sequence[AuthorizationRule] = ()
         self._local_address = ""
         """Where processes of this machine reach the node port."""
 
@@ -247,6 +253,7 @@ class ClusterNode:
                     self._look_at_stores(look, lease)
                 is_away = False
                 self._keep_addresses(look)
+                self._keep_rules(await self._call(lambda: self._table.entry(ENTITY + NAMESPACE_ENTRY)))
                 if self._certificate is not None:
                     self._certificate.renew()
                 await self._follow(look, is_free, rules, namespace, brokers)
@@ -338,6 +345,20 @@ class ClusterNode:
 
     async def _forget_store(self, name: str) -> None:
         await self._call(lambda: self._table.remove_store(name))
+
+    def watch_rules(self, changed: Callable[[Sequence[AuthorizationRule]], None]) -> None:
+        """Call `changed` with the authorization rules of the namespace, now and when they are others."""
+        self._on_rules = changed
+        changed(self._known_rules)
+
+    def _keep_rules(self, encoded: bytes | None) -> None:
+        """Pass on the authorization rules of the namespace, as the catalogue has them."""
+        if encoded is None:
+            return
+        rules = authorization_rules_of(decode_definition(encoded).description)
+        if rules != self._known_rules:
+            self._known_rules = rules
+            self._on_rules(rules)
 
     def _has_new_stores(self, look: ClusterLook, lease: float) -> bool:
         """Whether stores were added that the controller does not have, and all nodes have seen their addresses by now."""

@@ -22,6 +22,7 @@ from uuid import uuid4
 import msgspec
 
 from busbar.app.certificates import TlsFiles, server_context
+from busbar.app.log_output import set_log_level, start_logging
 from busbar.app.store_places import ListedPlace
 from busbar.app.system import loop_factory, nonce_source, raise_descriptor_limit
 from busbar.broker.store_host import LocalStoreHost
@@ -45,10 +46,8 @@ _log = logging.getLogger(__name__)
 
 
 async def _run(start: BrokerStart) -> None:
-    loop = asyncio.get_running_loop()
-    nonces = nonce_source()
-    rules = RuleCompiler(uuid4)
-    ended = asyncio.Event()
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    nonces, rules = nonce_source(), RuleCompiler(uuid4)
 
     async def open_gateway(settings: NodeSettings, port: ClusterBroker) -> Gateway:
         tls = server_context(TlsFiles(Path(start.certificate), Path(start.certificate_key), None))
@@ -89,6 +88,8 @@ async def _run(start: BrokerStart) -> None:
             start.store_timeout,
             rules,
             inline_messages=start.inline_messages,
+            history=node.recorder.switch,
+            fragment_figures=node.fragment_figures,
         )
 
     def end() -> None:
@@ -97,7 +98,7 @@ async def _run(start: BrokerStart) -> None:
         ended.set()
 
     node = BrokerNode(start.name, socket.socket(fileno=start.fd_socket), wall_clock, open_gateway)
-    node.look_at = look_at
+    node.look_at, node.on_log_level = look_at, set_log_level
     files = NodeTlsFiles(Path(start.node_certificate), Path(start.node_key), Path(start.node_authority))
     broker = NodeBroker(start, node, NodeTls(files), end, boot_time)
     connection = node.channel = ControllerConnection(make_host, broker.controller_lost, node)
@@ -110,11 +111,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     start = msgspec.json.decode(sys.argv[2], type=BrokerStart)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=os.environ.get("BUSBAR_LOG", "WARNING").upper(),
-        format=f"%(levelname)s %(name)s ({start.name}): %(message)s",
-    )
+    start_logging(start.name)
     sys.setswitchinterval(0.0005)  # as in the controller (server.py), and for the same reasons
     gc.set_threshold(50_000, 20, 20)
     raise_descriptor_limit()

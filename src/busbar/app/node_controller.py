@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from busbar.app.config import NamespaceConfig
+from busbar.app.log_output import change_log_level
 from busbar.app.provisioning import provision
 from busbar.app.store_places import StoreAddress
 from busbar.broker.host_api import StoreHost
@@ -118,6 +120,12 @@ class NodeController:
         port.inspect_remote = members.inspect
         port.report_transfers = cluster.transfers
         port.report_nodes = cluster.nodes
+        port.report_history = cluster.history
+        port.set_recording = cluster.set_recording
+        port.report_connections = cluster.connections
+        port.close_at_gateway = cluster.close_connection
+        port.report_figures = cluster.figures
+        port.change_log_level = partial(change_log_level, tell=cluster.set_log_level)
         port.move_remote = cluster.moves.move
         cluster.unchanged = self._catalogue.unchanged
 
@@ -144,7 +152,7 @@ class NodeController:
             catalogue = self._catalogue
             assert catalogue is not None
             await catalogue.load([*places])
-            for note in (*catalogue.notes, *await provision(catalogue, self._namespace)):
+            for note in (*catalogue.notes, *await provision(catalogue, self._namespace, rules)):
                 _log.warning("%s", note)
             await cluster.serve(settings, catalogue.readmit)
 

@@ -1,21 +1,23 @@
 """Creates and updates the entities of the namespace as its configuration declares.
 
 1. An entity in the file becomes as the file describes it. An entity that is not in the file stays as it is. Authorization
-   rules of entities stay, too.
+   rules of entities stay, too, beside those of the file.
 2. The target of a forward is created before the entity that forwards to it, in any order in the file.
 3. A new subscription gets the first of its rules in the file instead of the default rule, which matches every message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from busbar.app.config import ConfigError, NamespaceConfig
+from busbar.app.namespace_rules import ensure_rules
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.planning import ChangePlanner
 from busbar.model.api import NamedRule
 from busbar.model.entities import (
+    AuthorizationRule,
     Description,
     QueueDescription,
     RuleDescription,
@@ -24,12 +26,16 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy
 from busbar.model.names import key_of, parent_and_name
+from busbar.model.sas import SasRule
 
 _WITH_RIGHTS = QueueDescription | TopicDescription
 
 
-async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> list[str]:
-    """Apply the configuration. Returns the entities that could not be changed now, because a store is unavailable."""
+async def provision(
+    catalogue: Catalogue, namespace: NamespaceConfig, rules: Sequence[SasRule] = ()
+) -> list[str]:
+    """Apply the configuration; `rules` are those of the namespace. Returns the entities that could not be changed now,
+    because a store is unavailable."""
     first_rules: dict[str, NamedRule] = {}
     for path, description in namespace.entities:
         if isinstance(description, RuleDescription):
@@ -38,7 +44,9 @@ async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> list[st
     later: list[str] = []
     try:
         async with catalogue.batch() as plan:
-            for path, description in _in_order(namespace):
+            if rules:
+                ensure_rules(plan, rules)
+            for path, description in in_order(namespace.entities):
                 try:
                     _ensure(plan, path, description, first_rules.get(key_of(path)))
                 except ServerBusy as error:
@@ -50,8 +58,18 @@ async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> list[st
     return later
 
 
-def _in_order(namespace: NamespaceConfig) -> Iterator[tuple[str, Description]]:
-    waiting = list(namespace.entities)
+def _rules(there: _WITH_RIGHTS, wanted: _WITH_RIGHTS) -> tuple[AuthorizationRule, ...]:
+    """The rules that an entity has, with those of the file beside or in place of them. Keys stay."""
+    known = {rule.name: rule for rule in there.authorization_rules}
+    for rule in wanted.authorization_rules:
+        old = known.get(rule.name)
+        known[rule.name] = rule if old is None else replace(old, rights=rule.rights)
+    return tuple(known.values())
+
+
+def in_order(entities: Sequence[tuple[str, Description]]) -> Iterator[tuple[str, Description]]:
+    """Entities in an order in which they can be created (rule 2)."""
+    waiting = list(entities)
     while waiting:
         named = {key_of(path) for path, _ in waiting}
         now = [item for item in waiting if not _needs(item, named)]
@@ -79,7 +97,7 @@ def _ensure(plan: ChangePlanner, path: str, description: Description, first_rule
             plan.create(path, description, first_rule)
             return
         if isinstance(there, _WITH_RIGHTS) and isinstance(description, _WITH_RIGHTS):
-            description = replace(description, authorization_rules=there.authorization_rules)
+            description = replace(description, authorization_rules=_rules(there, description))
         if there != description:
             plan.update(path, description)
     except ServerBusy:

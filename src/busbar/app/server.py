@@ -18,6 +18,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Protocol
@@ -34,14 +35,18 @@ from busbar.app.certificates import (
 )
 from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_config
 from busbar.app.data_directory import DataDirectory
-from busbar.app.endpoint_file import RunningEndpoint, remove_endpoint, write_endpoint
+from busbar.app.endpoint_file import RunningEndpoint
+from busbar.app.log_output import change_log_level
 from busbar.app.node_config import NodeConfig
+from busbar.app.process_history import ProcessHistory
 from busbar.app.provisioning import provision
+from busbar.app.published_endpoint import PublishedEndpoint
 from busbar.app.shared_listener import SharedListener
 from busbar.app.store_places import StorePlaces, WantedStores
 from busbar.app.system import nonce_source, raise_descriptor_limit
 from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.move_runner import MoveRunner
+from busbar.broker.process_figures import process_figures
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.home import CatalogueHome
@@ -60,6 +65,7 @@ from busbar.model.entities import (
     QueueDescription,
 )
 from busbar.model.errors import BusbarError
+from busbar.model.figures import GatewayFigures, ProcessFigures
 from busbar.model.limits import Limits
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
@@ -140,18 +146,20 @@ async def serve(
         tls, secure = _tls(config, directory)
         if tls.left_out and not is_loopback(config.host):
             announce(f"warning: {_left_out(tls)}")
-        broker = await stack.enter_async_context(_broker(directory, namespace, config, stop))
+        rules = _rules(config, key, namespace)
+        broker = await stack.enter_async_context(_broker(directory, namespace, config, rules, stop))
         for note in (*broker.catalogue.notes, *broker.notes):
             announce(f"warning: {note}")
         _warn(config, namespace, announce)
-        edge = await _edge(broker, _rules(config, key, namespace), namespace.limits, tls, secure)
+        edge = await _edge(broker, rules, namespace.limits, tls, secure)
         stack.push_async_callback(edge.stop)
         ports = await _open_ports(edge, config, announce)
         _tune_collector()
-        _leave_endpoint(directory, _endpoint(config, directory, ports, key, tls), announce)
-        stack.callback(remove_endpoint, directory.path)
+        endpoint = _endpoint(config, directory, ports, key, tls, announce)
+        stack.callback(endpoint.watch(broker.catalogue))
+        stack.callback(endpoint.remove)
         suggest(_plain_queue(broker.catalogue))
-        _announce_ready(config, ports, key, tls, announce)
+        _announce_ready(config, ports, endpoint, tls, announce)
         await stop.wait()
     if broker.fenced:
         raise ServeError(
@@ -183,9 +191,10 @@ async def _serve_node(
     stack.callback(edge.close)
     ports = await _open_ports(edge, config, announce)
     _tune_collector()
-    _leave_endpoint(directory, _endpoint(config, directory, ports, key, tls), announce)
-    stack.callback(remove_endpoint, directory.path)
-    _announce_ready(config, ports, key, tls, announce)
+    endpoint = _endpoint(config, directory, ports, key, tls, announce)
+    node.watch_rules(endpoint.use)
+    stack.callback(endpoint.remove)
+    _announce_ready(config, ports, endpoint, tls, announce)
     await stop.wait()
     if node.is_replaced:
         raise ServeError(f"Another node has taken the name '{asked.name}'; this one has stopped.")
@@ -202,10 +211,10 @@ def _tune_collector() -> None:
 
 
 def _endpoint(
-    config: ServeConfig, directory: DataDirectory, ports: _Ports, key: str, tls: TlsFiles
-) -> RunningEndpoint:
+    config: ServeConfig, directory: DataDirectory, ports: _Ports, key: str, tls: TlsFiles, announce: Announce
+) -> PublishedEndpoint:
     """The endpoint by which commands of this machine find the namespace."""
-    return RunningEndpoint(
+    endpoint = RunningEndpoint(
         local_address(config.host),
         ports.main,
         ports.http,
@@ -217,17 +226,20 @@ def _endpoint(
         directory.instance,
         *directory.identity,
     )
+    return PublishedEndpoint(directory.path, endpoint, announce)
 
 
-def _announce_ready(config: ServeConfig, ports: _Ports, key: str, tls: TlsFiles, announce: Announce) -> None:
+def _announce_ready(
+    config: ServeConfig, ports: _Ports, endpoint: PublishedEndpoint, tls: TlsFiles, announce: Announce
+) -> None:
     """Announce the addresses for clients, on this machine and on others. The last line starts with "ready "."""
     address = address_for_others(config.host)
     announce(f"health: http://{address}:{ports.http}/health")
     trust = f"busbar trust --data {config.data}" if tls.ca else f"the issuer of {tls.certificate}"
     announce(f"tls: {address}:{ports.tls}, and any other port; for clients to trust it: {trust}")
     announce(
-        f"ready Endpoint=sb://{address}:{ports.main};SharedAccessKeyName={config.key_name};"
-        f"SharedAccessKey={key};UseDevelopmentEmulator=true;"
+        f"ready Endpoint=sb://{address}:{ports.main};SharedAccessKeyName={endpoint.key_name};"
+        f"SharedAccessKey={endpoint.key};UseDevelopmentEmulator=true;"
     )
 
 
@@ -248,6 +260,10 @@ async def _edge(
         gateway = Gateway(broker.port, Authority(rules, broker.catalogue.authorization_rules), limits, secure)
         await gateway.start()
         broker.connections = lambda: gateway.connection_count
+        broker.port.name_clients = gateway.client_names
+        broker.port.report_connections = gateway.page_of_connections
+        broker.port.close_at_gateway = gateway.close_connection
+        broker.gateway_figures = gateway.figures
         return gateway
     count = broker.processes.count
     front = SharedListener(broker.processes)
@@ -281,15 +297,6 @@ def _rules(config: ServeConfig, key: str, namespace: NamespaceConfig) -> list[Sa
     return rules
 
 
-def _leave_endpoint(directory: DataDirectory, endpoint: RunningEndpoint, announce: Announce) -> None:
-    """Write the endpoint for commands of this machine. Without it the namespace is served all the same: clients with a
-    connection string do not need it."""
-    try:
-        write_endpoint(directory.path, endpoint)
-    except OSError as error:
-        announce(f"warning: commands need --connection-string: {directory.path} cannot be written: {error}")
-
-
 @dataclass(slots=True)
 class _Broker:
     port: LocalBroker
@@ -301,6 +308,12 @@ class _Broker:
     since: int = field(default_factory=wall_clock)
     connections: Callable[[], int] = lambda: 0
     """The number of client connections of this process."""
+    gateway_figures: Callable[[], GatewayFigures] = GatewayFigures
+
+    async def figures(self) -> list[ProcessFigures]:
+        """What this process has done, if it is the only one."""
+        own = [host for host in self.stores.hosts if isinstance(host, LocalStoreHost)]
+        return [process_figures("", self.port.fragment_figures, own, self.gateway_figures())]
 
 
 async def _nodes(broker: _Broker) -> list[NodeView]:
@@ -325,7 +338,11 @@ async def _nodes(broker: _Broker) -> list[NodeView]:
 
 @contextlib.asynccontextmanager
 async def _broker(
-    directory: DataDirectory, namespace: NamespaceConfig, config: ServeConfig, stop: asyncio.Event
+    directory: DataDirectory,
+    namespace: NamespaceConfig,
+    config: ServeConfig,
+    rules: list[SasRule],
+    stop: asyncio.Event,
 ) -> AsyncIterator[_Broker]:
     """The fragments of all stores, from their opening to their closing."""
     port = LocalBroker()
@@ -358,7 +375,7 @@ async def _broker(
         stores.carrier = members
         processes.unchanged = catalogue.unchanged
     broker = _Broker(port, catalogue, stores, processes)
-    port.report_nodes = lambda: _nodes(broker)
+    _show(broker)
     try:
         try:
             if processes is not None:
@@ -366,11 +383,7 @@ async def _broker(
             await catalogue.load(wanted)
         except (StoreError, BusbarError, OSError) as error:
             raise ServeError(f"The stores in {directory.path} cannot be opened: {error}") from error
-        broker.notes = await provision(catalogue, namespace)
-        if brokers < config.brokers:
-            broker.notes.append(
-                f"there are {brokers} brokers, although {config.brokers} were asked for: one for each store"
-            )
+        broker.notes = [*await provision(catalogue, namespace, rules), *_fewer(brokers, config.brokers)]
         if moves is not None:
             moves.start(namespace.limits.transfer_patience)
         yield broker
@@ -382,6 +395,22 @@ async def _broker(
             _log.warning("not all operations under way could be finished within %g s", DRAIN_SECONDS)
         if processes is not None:
             await processes.stop()
+
+
+def _show(broker: _Broker) -> None:
+    """Let the broker API answer for this process, or for all broker processes."""
+    port, processes = broker.port, broker.processes
+    port.report_nodes = lambda: _nodes(broker)
+    port.report_figures = processes.figures if processes is not None else broker.figures
+    tell = processes.set_log_level if processes is not None else None
+    port.change_log_level = partial(change_log_level, tell=tell)
+
+
+def _fewer(brokers: int, asked: int) -> list[str]:
+    """The note that there are fewer brokers than were asked for, if there are."""
+    if brokers == asked:
+        return []
+    return [f"there are {brokers} brokers, although {asked} were asked for: one for each store"]
 
 
 def _home(place: CatalogueLocation, limits: Limits, fenced: Callable[[], None]) -> CatalogueHome:
@@ -411,6 +440,10 @@ def _remote_hosts(
 ) -> Callable[[str], StoreHost]:
     """Makes the host of a store that a broker process has. Operators ask these processes through the broker API."""
     port.report_transfers = processes.transfers
+    port.report_history = processes.history
+    port.set_recording = processes.set_recording
+    port.report_connections = processes.connections
+    port.close_at_gateway = processes.close_connection
     port.move_remote = processes.moves.move
     port.restart_remote = processes.rolling.start
     loop = asyncio.get_running_loop()
@@ -433,7 +466,7 @@ def _local_hosts(
 ) -> Callable[[str], StoreHost]:
     """Makes the host of a store of this process. `on_open` gets a host whenever its store is open."""
     loop = asyncio.get_running_loop()
-    nonces, rules = nonce_source(), RuleCompiler(uuid4)
+    nonces, rules, history = nonce_source(), RuleCompiler(uuid4), ProcessHistory(port)
 
     def make_host(name: str) -> StoreHost:
         place = places.at(name)
@@ -449,6 +482,8 @@ def _local_hosts(
             limits.store_timeout / 1000,
             rules,
             inline_messages=limits.inline_commit_messages,
+            history=history.switch,
+            fragment_figures=port.fragment_figures,
         )
 
         def shown() -> None:

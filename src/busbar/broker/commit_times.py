@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter
 
+from busbar.model.figures import COMMIT_BOUNDS
+from busbar.model.histogram import Histogram
 from busbar.model.node_views import StoreFigures
 from busbar.store.location import StoreCounters, StoreLocation
 
@@ -16,6 +19,8 @@ class CommitTimes:
         self.count = 0
         self.fenced = 0
         """How often another owner had claimed the store."""
+        self.histogram = Histogram(COMMIT_BOUNDS)
+        """Of all commits, in microseconds."""
         self._last: deque[tuple[float, int]] = deque(maxlen=KEPT)
         self._begun: tuple[float, int] | None = None
 
@@ -31,6 +36,7 @@ class CommitTimes:
 
     def add(self, seconds: float, messages: int) -> None:
         self.count += 1
+        self.histogram.add(int(1e6 * seconds))
         self._last.append((seconds, messages))
 
     def quantile(self, part: float) -> int:
@@ -59,3 +65,10 @@ class CommitTimes:
             repeated=counters.repeated,
             lost=counters.lost,
         )
+
+
+def seconds_of(work: Callable[[], None]) -> float:
+    """Do a piece of work; returns how long it took."""
+    began = perf_counter()
+    work()
+    return perf_counter() - began

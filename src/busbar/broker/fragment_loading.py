@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow, empty_head
+from busbar.fragment.figures import FragmentWork
 from busbar.fragment.machine import Fragment
 from busbar.fragment.reads import ReadByNumber
 from busbar.message.content import sizes_as_sent
@@ -120,7 +121,11 @@ def load(
 
 
 def build_machine(
-    fragment: int, settings: FragmentSettings, durable: DurableState, bounds: Bounds | None = None
+    fragment: int,
+    settings: FragmentSettings,
+    durable: DurableState,
+    bounds: Bounds | None = None,
+    figures: FragmentWork | None = None,
 ) -> Fragment:
     """The machine of a fragment that was loaded."""
     return Fragment(
@@ -137,6 +142,7 @@ def build_machine(
         read_draft,
         sizes_as_sent,
         durable.holds,
+        figures,
     )
 
 

@@ -23,6 +23,9 @@ class FragmentCounts:
     counts: list[int] = field(default_factory=list)
     """By lane; empty: the fragment is unavailable."""
     size: int = 0
+    locked: int = 0
+    oldest: int = 0
+    """When its first active message was enqueued; 0: it has none, or the message is not in memory."""
 
 
 class FragmentInquiry:

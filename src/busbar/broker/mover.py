@@ -462,7 +462,10 @@ class Mover:
         heappush(self._timers, (pair.retry_at, self._last_timer, pair))
         if not pair.logged and now - pair.held_since >= LOGGED_AFTER_MS:
             pair.logged = True
-            _log.warning("messages of '%s' wait for '%s': %s", pair.source_path, pair.path, reason)
+            said = {"entity": pair.source_path}
+            _log.warning(
+                "messages of '%s' wait for '%s': %s", pair.source_path, pair.path, reason, extra=said
+            )
 
     def _resume(self, pair: _Pair) -> None:
         """Pull a pair again. It counts as held until something has left the outbox."""
@@ -522,6 +525,9 @@ def _drafts_of(page: OutboxPage) -> tuple[list[Draft], BusbarError | None]:
         except BusbarError as error:
             return drafts, MalformedMessage(error.text)
         except Exception:
-            _log.exception("message %d of '%s' cannot be moved to '%s'", record.n, page.source, page.path)
+            said = {"entity": page.source}
+            _log.exception(
+                "message %d of '%s' cannot be moved to '%s'", record.n, page.source, page.path, extra=said
+            )
             return drafts, MalformedMessage("The message cannot be read.")
     return drafts, None

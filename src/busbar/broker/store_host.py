@@ -24,7 +24,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from busbar.broker.commit_loop import CommitLoop
-from busbar.broker.commit_times import CommitTimes
+from busbar.broker.commit_times import CommitTimes, seconds_of
 from busbar.broker.effect_gate import EffectGate
 from busbar.broker.fragment_loading import (
     ANY_GATEWAY,
@@ -60,6 +60,8 @@ from busbar.broker.store_operations import (
     StoreOperation,
 )
 from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreThread
+from busbar.fragment.figures import FiguresOfFragments
+from busbar.fragment.history import HistorySwitch
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
@@ -101,12 +103,15 @@ class LocalStoreHost:
         rules: RuleCompiler | None = None,
         thread: Callable[[str, asyncio.AbstractEventLoop, float], StoreThread] = StoreThread,
         inline_messages: int = 0,
+        history: HistorySwitch | None = None,
+        fragment_figures: FiguresOfFragments | None = None,
     ) -> None:
         """`factory` opens the store (on the store's own thread), `clock` gives ms since 1970, `nonces` a number for the
         locks of each command, `emit` performs effects. `fenced` is called when another owner took the store. Without a
         `place`, a store that is not there is made by the factory. `patience` is in seconds: after it a call hangs. Hosts
         with the same `rules` compile those of a topic once for all of them. `thread` makes the store's thread. Groups of at
-        most `inline_messages` messages are small (rule 4)."""
+        most `inline_messages` messages are small (rule 4). `fragment_figures` counts what fragments do in this process, and
+        `history` decides which entities record theirs."""
         self.name = name
         self.broker = ""
         self.place = place
@@ -122,7 +127,7 @@ class LocalStoreHost:
         self.shown: Callable[[], None] | None = None
         """Called when the state, the reason or the loss is another one."""
         self.clock = clock
-        self.commit_loop = CommitLoop(nonces, rules or RuleCompiler(uuid4))
+        self.commit_loop = CommitLoop(nonces, rules or RuleCompiler(uuid4), history)
         self._lifecycle = StoreLifecycle(
             name, self.commit_loop, has_place=place is not None, on_change=self._state_changed
         )
@@ -138,7 +143,8 @@ class LocalStoreHost:
         self._settled: asyncio.Future[None] | None = None
         """While the store is handed over: done when all that was applied is durable, or the store has failed."""
         self._turn_due = False
-        self._commit_times = CommitTimes()
+        self.commit_times = CommitTimes()
+        self._fragment_figures = fragment_figures or FiguresOfFragments()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for = (0, 0)
         self._gate = EffectGate(place, self._thread, self._lifecycle, emit, self._fail)
@@ -274,7 +280,9 @@ class LocalStoreHost:
             loaded.update(await run(partial(load, fragments=some, predecessor=before, gateways=gateways)))
         added = []
         for fragment, durable in loaded.items():
-            added.append(Slot(fragment, build_machine(fragment, missing[fragment], durable)))
+            figures = self._fragment_figures.of(fragment)
+            machine = build_machine(fragment, missing[fragment], durable, figures=figures)
+            added.append(Slot(fragment, machine))
             self.commit_loop.add(added[-1])
         for slot in added:
             if slot.machine.settings.topic is not None:
@@ -319,6 +327,7 @@ class LocalStoreHost:
             if slot is not None:
                 self._retired[fragment] = slot
             self._lifecycle.drop_fragment(fragment)
+        self._fragment_figures.forget(fragments)
         self._proceed()
 
     async def remove_fragment(self, fragment: int) -> None:
@@ -397,7 +406,7 @@ class LocalStoreHost:
 
     def figures(self) -> StoreFigures:
         """How the store works, for operators."""
-        return self._commit_times.figures(self.name, self.epoch, self.place)
+        return self.commit_times.figures(self.name, self.epoch, self.place)
 
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
@@ -477,7 +486,7 @@ class LocalStoreHost:
         """Give a job to the thread, or do it (rule 4). True if it is done."""
         work = partial(self._access.commit, job)
         if job.batches:
-            self._commit_times.begin(sum([batch.weight for batch in job.batches]))
+            self.commit_times.begin(sum([batch.weight for batch in job.batches]))
         if not self._inline.is_small(job):
             self._thread.post(work, self._job_returned)
             return False
@@ -490,7 +499,7 @@ class LocalStoreHost:
         ):
             self._commit_inline(work, now)
             return True
-        self._thread.post(partial(_seconds_of, work), self._small_job_returned)
+        self._thread.post(partial(seconds_of, work), self._small_job_returned)
         return False
 
     def _commit_inline(self, work: Callable[[], None], now: int) -> None:
@@ -513,7 +522,7 @@ class LocalStoreHost:
         self._turn()
 
     def _job_ended(self, error: BaseException | None) -> None:
-        self._commit_times.end(error is None)
+        self.commit_times.end(error is None)
         if error is None:
             self._lifecycle.job_done(self._monotonic())
         else:
@@ -560,7 +569,7 @@ class LocalStoreHost:
             self.shown()
         if self.state is StoreState.OPEN:
             self._loop.call_soon(self._gate.confirm)
-        self._commit_times.fenced += is_fenced
+        self.commit_times.fenced += is_fenced
         if is_fenced and self._fenced is not None:
             self._loop.call_soon(self._fenced)
 
@@ -584,10 +593,3 @@ class LocalStoreHost:
         self._timer = None
         self._lifecycle.timer(self._monotonic(), self.clock())
         self._proceed()
-
-
-def _seconds_of(work: Callable[[], None]) -> float:
-    """Do a piece of work; returns how long it took."""
-    began = perf_counter()
-    work()
-    return perf_counter() - began

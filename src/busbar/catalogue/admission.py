@@ -17,15 +17,16 @@ Rules:
 
 from __future__ import annotations
 
-import base64
-import secrets
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TypeVar
 
+from busbar.catalogue.access_rules import changed_rules, check_manageable, new_key
 from busbar.catalogue.staged_index import EntityEntries
+from busbar.model.access import AccessChange
 from busbar.model.api import EntityView
 from busbar.model.checks import (
+    check_authorization_rules,
     check_name,
     check_path,
     check_queue,
@@ -37,12 +38,14 @@ from busbar.model.entities import (
     AuthorizationRule,
     Description,
     EntityKind,
+    NamespaceDescription,
     QueueDescription,
     RuleDescription,
     SqlFilter,
     SubscriptionDescription,
     Tier,
     TopicDescription,
+    authorization_rules_of,
     kind_of,
 )
 from busbar.model.errors import (
@@ -56,7 +59,7 @@ from busbar.model.errors import (
     TapOwned,
 )
 from busbar.model.limits import Limits
-from busbar.model.names import key_of, parent_and_name, rule_path, subscription_path
+from busbar.model.names import NAMESPACE_ENTRY, key_of, parent_and_name, rule_path, subscription_path
 from busbar.model.partitioning import FRAGMENTS
 from busbar.model.properties import FIXED
 from busbar.model.taps import TapChange, TapDescription
@@ -77,6 +80,8 @@ class Admission:
     def path_of_new(self, path: str, description: Description) -> str:
         """The path of a new entry: its own spelling below that of its parent."""
         kind = kind_of(description)
+        if kind is EntityKind.NAMESPACE:
+            return NAMESPACE_ENTRY
         if kind is EntityKind.QUEUE or kind is EntityKind.TOPIC:
             return check_path(path, self._limits)
         parent, name = parent_and_name(path)
@@ -125,10 +130,23 @@ class Admission:
             raise InvalidOperation(f"'{old.path}' cannot become an entity of another kind.")
         _check_fixed(old, description)
         admitted = _true_size(description, before, self._limits)
-        keep = before.authorization_rules if isinstance(before, QueueDescription | TopicDescription) else ()
-        admitted = _complete(admitted, keep, now)
+        admitted = _complete(admitted, authorization_rules_of(before), now)
         self._check(old.path, admitted)
         return admitted
+
+    def access_changed(self, old: EntityView, name: str, change: AccessChange, now: int) -> EntityView:
+        """The entry with another authorization rule, or with one of its rules changed."""
+        description = old.description
+        if not isinstance(description, QueueDescription | TopicDescription | NamespaceDescription):
+            raise InvalidOperation(
+                f"'{old.path}' has no authorization rules; queues, topics and the namespace have."
+            )
+        rules = changed_rules(_named(old.path), description.authorization_rules, name, change)
+        changed = _complete(
+            replace(description, authorization_rules=rules), description.authorization_rules, now
+        )
+        self._check(old.path, changed)
+        return replace(old, description=changed, updated=max(now, old.updated))
 
     def tap_created(self, entity: EntityView, tap: TapDescription) -> tuple[TapDescription, ...]:
         """The taps of the entity with a new one."""
@@ -175,6 +193,9 @@ class Admission:
             check_topic(path, description, self._limits, self._tier)
         elif isinstance(description, SubscriptionDescription):
             check_subscription(path, description, self._limits, self._tier)
+        elif isinstance(description, NamespaceDescription):
+            check_authorization_rules(_named(path), description.authorization_rules, self._limits)
+            check_manageable(description.authorization_rules)
         else:
             self._check_rule(path, description)
         if isinstance(description, QueueDescription | SubscriptionDescription):
@@ -202,7 +223,7 @@ class Admission:
             )
         elif isinstance(description, RuleDescription):
             _below(entries.count(EntityKind.RULE, parent), limits.max_rules, parent, "rules")
-        else:
+        elif isinstance(description, QueueDescription | TopicDescription):
             if limits.max_entities:
                 count = entries.count(EntityKind.QUEUE) + entries.count(EntityKind.TOPIC)
                 _below(count, limits.max_entities, "", "queues and topics")
@@ -280,7 +301,10 @@ def _complete(description: D, keep: Sequence[AuthorizationRule], now: int) -> D:
     """The description with keys for rules that have none, and without an idle time if the entity forwards."""
     if isinstance(description, QueueDescription | SubscriptionDescription) and description.forward_to:
         description = replace(description, auto_delete_on_idle=0)
-    if isinstance(description, QueueDescription | TopicDescription) and description.authorization_rules:
+    if (
+        isinstance(description, QueueDescription | TopicDescription | NamespaceDescription)
+        and description.authorization_rules
+    ):
         known = {rule.name: rule for rule in keep}
         rules = tuple(_with_keys(rule, known.get(rule.name), now) for rule in description.authorization_rules)
         description = replace(description, authorization_rules=rules)
@@ -288,8 +312,8 @@ def _complete(description: D, keep: Sequence[AuthorizationRule], now: int) -> D:
 
 
 def _with_keys(rule: AuthorizationRule, old: AuthorizationRule | None, now: int) -> AuthorizationRule:
-    primary = rule.primary_key or (old.primary_key if old else _new_key())
-    secondary = rule.secondary_key or (old.secondary_key if old else _new_key())
+    primary = rule.primary_key or (old.primary_key if old else new_key())
+    secondary = rule.secondary_key or (old.secondary_key if old else new_key())
     if old is not None and (rule.rights, primary, secondary) == (
         old.rights,
         old.primary_key,
@@ -299,5 +323,5 @@ def _with_keys(rule: AuthorizationRule, old: AuthorizationRule | None, now: int)
     return AuthorizationRule(rule.name, rule.rights, primary, secondary, old.created if old else now, now)
 
 
-def _new_key() -> str:
-    return base64.b64encode(secrets.token_bytes(32)).decode()
+def _named(path: str) -> str:
+    return "The namespace" if path == NAMESPACE_ENTRY else f"'{path}'"

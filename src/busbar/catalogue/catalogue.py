@@ -55,11 +55,12 @@ from busbar.catalogue.staged_index import StagedIndex
 from busbar.catalogue.store_definitions import StoreDefinitions
 from busbar.catalogue.store_list import StoreList
 from busbar.catalogue.store_set import StoreSet
+from busbar.model.access import AccessChange
 from busbar.model.api import EntityView, NamedRule, NamespaceProperties, RuleChange
 from busbar.model.entities import Description, Tier
 from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.limits import Limits
-from busbar.model.names import key_of
+from busbar.model.names import NAMESPACE_ENTRY, key_of
 from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
 from busbar.store.contract import StoreError
@@ -230,6 +231,9 @@ class Catalogue(CatalogueReader):
 
     async def delete(self, path: str) -> None:
         await self._change(lambda plan: plan.delete(path))
+
+    async def change_access(self, path: str, name: str, change: AccessChange) -> EntityView:
+        return await self._change(lambda plan: plan.change_access(path or NAMESPACE_ENTRY, name, change))
 
     async def change_rules(self, changes: Sequence[RuleChange]) -> None:
         await self._change(lambda plan: plan.change_rules(changes))

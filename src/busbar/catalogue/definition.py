@@ -15,6 +15,7 @@ from busbar.model.entities import (
     CorrelationFilter,
     Description,
     FalseFilter,
+    NamespaceDescription,
     QueueDescription,
     RuleDescription,
     RuleFilter,
@@ -28,7 +29,7 @@ from busbar.model.taps import TapDescription
 
 VERSION = 2
 
-Kind = Literal["queue", "topic", "subscription", "rule"]
+Kind = Literal["queue", "topic", "subscription", "rule", "namespace"]
 FilterKind = Literal["sql", "true", "false", "correlation"]
 
 
@@ -54,6 +55,7 @@ _definitions = msgspec.json.Decoder(_Definition)
 _queues = msgspec.json.Decoder(QueueDescription)
 _topics = msgspec.json.Decoder(TopicDescription)
 _subscriptions = msgspec.json.Decoder(SubscriptionDescription)
+_namespaces = msgspec.json.Decoder(NamespaceDescription)
 _rules = msgspec.json.Decoder(_Rule)
 _sql_filters = msgspec.json.Decoder(SqlFilter)
 _correlation_filters = msgspec.json.Decoder(CorrelationFilter)
@@ -99,6 +101,8 @@ def _encoded(description: Description) -> tuple[Kind, msgspec.Raw]:
         return "topic", _raw(description)
     if isinstance(description, SubscriptionDescription):
         return "subscription", _raw(description)
+    if isinstance(description, NamespaceDescription):
+        return "namespace", _raw(description)
     return "rule", _raw(_Rule(_filter_kind(description.filter), _raw(description.filter), description.action))
 
 
@@ -114,6 +118,8 @@ def _description(definition: _Definition) -> Description:
         return _topics.decode(encoded)
     if definition.kind == "subscription":
         return _subscriptions.decode(encoded)
+    if definition.kind == "namespace":
+        return _namespaces.decode(encoded)
     rule = _rules.decode(encoded)
     return RuleDescription(_filter(rule), rule.action)
 

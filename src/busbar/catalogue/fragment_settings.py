@@ -22,6 +22,7 @@ from busbar.model.api import EntityView
 from busbar.model.entities import (
     Description,
     EntityKind,
+    NamespaceDescription,
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,
@@ -89,10 +90,10 @@ class FragmentSettingsBuilder:
         return found
 
     def _by_store(self, view: EntityView, entries: EntityEntries, topics: Topics) -> _ByStore:
-        """The settings of an entity's fragments, by store and fragment; nothing for a rule."""
+        """The settings of an entity's fragments, by store and fragment; nothing for what has none."""
         description = view.description
         found: _ByStore = {}
-        if isinstance(description, RuleDescription):
+        if isinstance(description, RuleDescription | NamespaceDescription):
             return found
         if isinstance(description, TopicDescription):
             beside = list(self._of_topic(view.path, entries, topics).values())

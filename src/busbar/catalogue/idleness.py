@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from busbar.catalogue.index import EntityIndex
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.api import EntityView
-from busbar.model.entities import EntityKind, RuleDescription
+from busbar.model.entities import EntityKind, NamespaceDescription, RuleDescription
 from busbar.model.names import key_of, parent_and_name
 
 LATE = 2
@@ -188,4 +188,6 @@ class IdleWatch:
 def _limit(view: EntityView) -> int:
     """After this many ms without use the entity is deleted (0: never)."""
     description = view.description
-    return 0 if isinstance(description, RuleDescription) else description.auto_delete_on_idle
+    if isinstance(description, RuleDescription | NamespaceDescription):
+        return 0
+    return description.auto_delete_on_idle

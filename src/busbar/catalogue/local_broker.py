@@ -17,6 +17,7 @@ from busbar.broker.refusals import NO_STORE, NOT_LOADED
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.store_list import LIST_CHANGES, REMOVE
 from busbar.catalogue.store_set import StoreSet
+from busbar.model.access import AccessChange
 from busbar.model.api import (
     EntityChangeSink,
     EntityListing,
@@ -30,9 +31,12 @@ from busbar.model.api import (
     TransferReport,
 )
 from busbar.model.commands import Command, Inspect, Peek
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
 from busbar.model.errors import ArgumentError, BusbarError, EntityNotFound, InvalidOperation
+from busbar.model.figures import ProcessFigures
+from busbar.model.history import ClientName, HistoryRecording, HistoryStep
 from busbar.model.message import (
     ACTIVE,
     DEAD,
@@ -44,8 +48,9 @@ from busbar.model.message import (
     TRANSFER_DEAD,
     TRANSFER_DEAD_DEFERRED,
 )
-from busbar.model.names import key_of
+from busbar.model.names import SUBSCRIPTIONS, key_of
 from busbar.model.node_views import NodeView, StoreFigures, summed
+from busbar.model.partitioning import wire_number
 from busbar.model.taps import TapChange, TapDescription
 
 Counts = dict[int, FragmentCounts]
@@ -70,6 +75,21 @@ class LocalBroker(EffectDispatcher):
         """Asks the mover of this process, or those of all broker processes."""
         self.report_nodes: Callable[[], Awaitable[Sequence[NodeView]]] | None = None
         """Asks all processes of the namespace."""
+        self.report_history: Callable[[str], Awaitable[Sequence[HistoryStep]]] | None = None
+        """Asks all processes what they have recorded of messages with an id."""
+        self.set_recording: Callable[[HistoryRecording], None] | None = None
+        """Has all processes record the history of these entities."""
+        self._recording = HistoryRecording()
+        self.name_clients: Callable[[Sequence[tuple[int, int]]], Sequence[ClientName | None]] | None = None
+        """Finds out who clients of the gateway of this process are or were."""
+        self.report_connections: Callable[[ConnectionQuery], Awaitable[ConnectionReport]] | None = None
+        """Asks the gateways of all processes."""
+        self.close_at_gateway: Callable[[str], Awaitable[bool]] | None = None
+        """Closes a connection at the gateway that has it."""
+        self.change_log_level: Callable[[str], str] = lambda level: ""
+        """Changes the level of the log of all processes, if one is named; returns the level."""
+        self.report_figures: Callable[[], Awaitable[Sequence[ProcessFigures]]] | None = None
+        """Asks this process, or all broker processes, what they have done."""
         self._sinks[BROKER_ORIGIN] = self._inquiry.answered
 
     def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
@@ -115,6 +135,9 @@ class LocalBroker(EffectDispatcher):
 
     async def delete(self, path: str) -> None:
         await self._catalogue.delete(path)
+
+    async def change_access(self, path: str, name: str, change: AccessChange) -> EntityView:
+        return await self._catalogue.change_access(path, name, change)
 
     async def change_rules(self, changes: Sequence[RuleChange]) -> None:
         await self._catalogue.change_rules(changes)
@@ -171,7 +194,8 @@ class LocalBroker(EffectDispatcher):
         for view in views:
             fragments.update(self._fragments_of_copies(view))
         counts = await self._counts([*fragments])
-        return [self._runtime(view, counts) for view in views]
+        there = {fragment: one for fragment, one in counts.items() if one.counts}
+        return [self._runtime(view, there) for view in views]
 
     async def _counts(self, fragments: Sequence[int]) -> Counts:
         """What fragments hold, by fragment; those that are unavailable have no counts."""
@@ -182,18 +206,20 @@ class LocalBroker(EffectDispatcher):
             await self._stores.refresh_last_used(fragments)
         answers = await asyncio.gather(*self._ask(fragments, Inspect))
         return {
-            fragment: FragmentCounts(0, list(answer.counts), answer.size)
+            fragment: FragmentCounts(0, list(answer.counts), answer.size, answer.locked, answer.oldest)
             for fragment, answer in zip(fragments, answers, strict=True)
             if isinstance(answer, Inspected)
         }
 
-    def _runtime(self, view: EntityView, found: Counts) -> RuntimeProperties:
-        there = {fragment: one for fragment, one in found.items() if one.counts}
+    def _runtime(self, view: EntityView, there: Counts) -> RuntimeProperties:
+        """What an entity holds. `there` has its fragments that are available."""
         inspected = [there[fragment] for fragment in view.fragments if fragment in there]
         copies = [there[fragment] for fragment in self._fragments_of_copies(view) if fragment in there]
         counts = [sum(answer.counts[lane] for answer in inspected) for lane in range(LANES)]
         return RuntimeProperties(
             active=counts[ACTIVE],
+            locked=sum(answer.locked for answer in inspected),
+            oldest=_oldest(inspected),
             dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
             scheduled=counts[SCHEDULED],
             deferred=counts[DEFERRED],
@@ -256,6 +282,21 @@ class LocalBroker(EffectDispatcher):
     async def nodes(self) -> Sequence[NodeView]:
         return await self.report_nodes() if self.report_nodes is not None else ()
 
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        query.check()
+        if self.report_connections is None:
+            return ConnectionReport([], 0)
+        return await self.report_connections(query)
+
+    async def close_connection(self, id: str) -> bool:
+        return self.close_at_gateway is not None and await self.close_at_gateway(id)
+
+    async def log_level(self, level: str) -> str:
+        return self.change_log_level(level)
+
+    async def figures(self) -> Sequence[ProcessFigures]:
+        return await self.report_figures() if self.report_figures is not None else ()
+
     async def unavailable_stores(self) -> Sequence[str]:
         assert self._stores is not None
         return sorted(self._stores.unavailable())
@@ -293,6 +334,42 @@ class LocalBroker(EffectDispatcher):
                 )
         found.sort(key=lambda view: (key_of(view.source), view.index, view.target_fragment))
         return TransferReport(report.moved, found)
+
+    async def history(self, message_id: str, entity: str = "") -> Sequence[HistoryStep]:
+        if self.report_history is None:
+            return ()
+        steps = await self.report_history(message_id)
+        if entity:
+            key = key_of(self._catalogue.find(entity).path)
+            steps = [step for step in steps if is_within(key_of(step.entity), key)]
+        wanted = {step.fragment for step in steps}
+        indexes = {
+            fragment: index
+            for view in self._catalogue.entities()
+            for index, fragment in enumerate(view.fragments)
+            if fragment in wanted
+        }
+        shown = [_with_sequence_number(step, indexes.get(step.fragment)) for step in steps]
+        return sorted(shown, key=lambda step: step.time)
+
+    async def recording(self) -> HistoryRecording:
+        return self._recording
+
+    async def record_history(self, entity: str, on: bool) -> HistoryRecording:
+        if self.set_recording is None:
+            raise InvalidOperation("This process records no history.")
+        recording = HistoryRecording(on)
+        if entity:
+            path = self._catalogue.find(entity).path
+            others = [one for one in self._recording.entities if key_of(one) != key_of(path)]
+            if not on and self._recording.everything:
+                raise InvalidOperation(
+                    f"All entities record their history, so '{path}' alone cannot stop; stop all of them."
+                )
+            recording = replace(self._recording, entities=(*others, *([path] if on else [])))
+        self._recording = recording
+        self.set_recording(recording)
+        return recording
 
     async def change_store(self, name: str, to: str) -> StoreView:
         assert self._stores is not None
@@ -334,6 +411,17 @@ class LocalBroker(EffectDispatcher):
         return answers
 
 
+def is_within(key: str, whole: str) -> bool:
+    """Whether the entity of a key is the one of another key, or a subscription of it."""
+    return key == whole or key.startswith(f"{whole}/{SUBSCRIPTIONS.lower()}/")
+
+
+def _with_sequence_number(step: HistoryStep, index: int | None) -> HistoryStep:
+    if index is None or not step.number:
+        return step
+    return replace(step, sequence_number=wire_number(index, step.number))
+
+
 def _with_figures(view: StoreView, figures: StoreFigures) -> StoreView:
     return replace(
         view,
@@ -342,6 +430,12 @@ def _with_figures(view: StoreView, figures: StoreFigures) -> StoreView:
         commit_p99=figures.commit_p99,
         group=figures.group,
     )
+
+
+def _oldest(inspected: Sequence[FragmentCounts]) -> int:
+    """When the first active message of an entity was enqueued; 0 if one of its fragments has messages and does not know."""
+    times = [answer.oldest for answer in inspected if answer.counts[ACTIVE]]
+    return min(times, default=0)
 
 
 def _waiting(answer: Effect, target: int) -> int:

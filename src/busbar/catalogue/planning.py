@@ -19,6 +19,7 @@ from busbar.catalogue.fragment_settings import fragment_count
 from busbar.catalogue.index import EntityIndex
 from busbar.catalogue.placement import place
 from busbar.catalogue.staged_index import StagedIndex, with_children
+from busbar.model.access import AccessChange
 from busbar.model.api import EntityView, NamedRule, RuleChange
 from busbar.model.entities import (
     DEFAULT_RULE,
@@ -117,6 +118,9 @@ class ChangePlanner:
         old = self.find(path)
         admitted = self._admission.updated(old, description, self._now)
         return self._replace(replace(old, description=admitted, updated=max(self._now, old.updated)))
+
+    def change_access(self, path: str, name: str, change: AccessChange) -> EntityView:
+        return self._replace(self._admission.access_changed(self.find(path), name, change, self._now))
 
     def change_rules(self, changes: Sequence[RuleChange]) -> None:
         for path, rule in changes:

@@ -10,13 +10,14 @@ from busbar.model.api import EntityChangeSink, EntityView
 from busbar.model.entities import (
     AuthorizationRule,
     EntityKind,
-    QueueDescription,
+    NamespaceDescription,
     RuleDescription,
     SubscriptionDescription,
     TopicDescription,
+    authorization_rules_of,
 )
 from busbar.model.errors import EntityNotFound
-from busbar.model.names import key_of
+from busbar.model.names import NAMESPACE_ENTRY, key_of
 
 
 class CatalogueReader:
@@ -53,7 +54,8 @@ class CatalogueReader:
 
     def entities(self) -> list[EntityView]:
         """All queues, topics and subscriptions, in the order of their paths."""
-        found = [view for view in self._entries if not isinstance(view.description, RuleDescription)]
+        others = RuleDescription | NamespaceDescription
+        found = [view for view in self._entries if not isinstance(view.description, others)]
         return sorted(found, key=lambda view: key_of(view.path))
 
     def subscriptions(self, topic: str) -> list[EntityView]:
@@ -64,11 +66,9 @@ class CatalogueReader:
         return self._entries.filters(topic, correlation)
 
     def authorization_rules(self, path: str) -> Sequence[AuthorizationRule]:
-        """The authorization rules of the entity itself; none if there is no such entity."""
-        view = self._entries.get(path)
-        if view is None or not isinstance(view.description, QueueDescription | TopicDescription):
-            return ()
-        return view.description.authorization_rules
+        """The authorization rules of the entity itself, or of the namespace (''); none if there is no such entity."""
+        view = self._entries.get(path or NAMESPACE_ENTRY)
+        return () if view is None else authorization_rules_of(view.description)
 
     def watch(self, changed: EntityChangeSink) -> Callable[[], None]:
         """Call `changed` for every change that is in force from now on. The result ends that."""

@@ -23,7 +23,7 @@ from busbar.catalogue.membership import STORES, Membership, StoreRows, encode
 from busbar.catalogue.store_definitions import AS_OF, decode_entry
 from busbar.catalogue.upgrade import TERM, namespace_of
 from busbar.model.api import EntityView
-from busbar.model.entities import RuleDescription
+from busbar.model.entities import NamespaceDescription, RuleDescription
 from busbar.model.names import key_of, parent_and_name
 from busbar.store.catalogue_contract import CatalogueContent, VersionedEntry
 from busbar.store.contract import StoreError
@@ -99,6 +99,8 @@ def _entities(ours: Mapping[str, StoreRows]) -> dict[str, VersionedEntry]:
 def _holds(
     name: str, version: int, view: EntityView, views: EntityIndex, ours: Mapping[str, StoreRows]
 ) -> bool:
+    if isinstance(view.description, NamespaceDescription):
+        return True  # it is never deleted
     parent_path = parent_and_name(view.path)[0]
     parent = views.get(parent_path) if parent_path else None
     if parent_path and parent is None:
@@ -169,7 +171,8 @@ def _describe(
     ours: Mapping[str, StoreRows],
     fragments: Mapping[str, Mapping[int, int]],
 ) -> None:
-    views = [view for view in index if not isinstance(view.description, RuleDescription)]
+    others = RuleDescription | NamespaceDescription
+    views = [view for view in index if not isinstance(view.description, others)]
     views.sort(key=lambda view: key_of(view.path))
     report.entities = [view.path for view in views]
     report.limited = [view.path for view in views if not {*view.stores} <= ours.keys()]

@@ -20,6 +20,8 @@ PATIENCE = 1.0
 class Sizes:
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
+        self.free: dict[str, int] = {}
+        """What was free on their disks, by the names of the stores; -1: not known."""
         self.status: dict[str, str] = {}
         """The last known state of the places, by the names of the stores."""
         self._asked: dict[str, asyncio.Future[None]] = {}
@@ -38,16 +40,17 @@ class Sizes:
         loop = asyncio.get_running_loop()
         answered = self._asked[name] = loop.create_future()
 
-        def told(size: int, status: str) -> None:
+        def told(size: int, free: int, status: str) -> None:
             self._known[name] = size
+            self.free[name] = free
             self.status[name] = status
             if not answered.done():
                 answered.set_result(None)
 
         def ask() -> None:
-            size, status = place.size(), place.status()
+            size, free, status = place.size(), place.free(), place.status()
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(told, size, status)
+                loop.call_soon_threadsafe(told, size, free, status)
 
         threading.Thread(target=ask, name=f"busbar-size-{name}", daemon=True).start()
         return answered

@@ -3,7 +3,8 @@
 The catalogue has one home (home.py). The stores keep enough of it to make another one (rebuild.py), if the home is lost.
 Rules:
 1. A store keeps the entities that have a fragment in it, the rules of its subscriptions, and its deleted fragments that are
-   still to be emptied. Every store keeps the list of stores, the properties of the namespace and the counters of ids.
+   still to be emptied. Every store keeps the list of stores, the properties and authorization rules of the
+   namespace, and the counters of ids.
 2. Each row has the number of the change that wrote it. The row AS_OF has the number up to which the rows of the store are
    complete. So a definition that another store has, and this one does not, was deleted if AS_OF is not below its number.
 3. The home decides. A store gets its rows after the change was made there. A store that was unavailable, or full, has old
@@ -16,7 +17,7 @@ what was deleted (upgrade.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from busbar.broker.host_api import Rows
 from busbar.catalogue.change import EMPTYING, ENTITY, CatalogueChange
@@ -24,7 +25,7 @@ from busbar.catalogue.definition import decode_definition
 from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.staged_index import EntityEntries
 from busbar.model.api import EntityView
-from busbar.model.entities import RuleDescription
+from busbar.model.entities import NamespaceDescription, RuleDescription
 from busbar.model.names import key_of, parent_and_name
 from busbar.store.catalogue_contract import VersionedEntry
 from busbar.store.contract import StoreError
@@ -76,8 +77,9 @@ class StoreDefinitions:
         """The rows of each of these stores for a change that the home has; `after` are the entries after it. `written`
         reports that a store has them."""
         found: dict[str, Rows] = {}
-        by_store = _by_store(change, after)
-        for store in stores:
+        open_stores = [*stores]
+        by_store = _by_store(change, after, open_stores)
+        for store in open_stores:
             if store not in by_store:
                 continue
             rows: Rows = {
@@ -116,24 +118,24 @@ class StoreDefinitions:
             keeps = entry.value == store.encode()
         elif name.startswith(ENTITY):
             view = self._entries.get(name.removeprefix(ENTITY))
-            keeps = view is not None and store in _stores_of(view, self._entries)
+            keeps = view is not None and store in _stores_of(view, self._entries, (store,))
         else:
             keeps = True
         return encode_entry(entry) if keeps else None
 
 
-def _by_store(change: CatalogueChange, after: EntityEntries) -> dict[str, Rows]:
-    """The rows of each store that a change concerns, without their numbers."""
+def _by_store(change: CatalogueChange, after: EntityEntries, every: Sequence[str]) -> dict[str, Rows]:
+    """The rows of each store that a change concerns, without their numbers. `every` are the stores to look at."""
     values = change.rows()
     before = {key_of(view.path): view for view in change.before}
     found: dict[str, Rows] = {}
     for view in change.before:
         subscription = before.get(key_of(parent_and_name(view.path)[0]))
-        for store in _stores_of(view, after, subscription):
+        for store in _stores_of(view, after, every, subscription):
             found.setdefault(store, {})[ENTITY + key_of(view.path)] = None
     for view in change.after:
         name = ENTITY + key_of(view.path)
-        for store in _stores_of(view, after):
+        for store in _stores_of(view, after, every):
             found.setdefault(store, {})[name] = values[name]
     for fragment, store in change.deleted_fragments.items():
         found.setdefault(store, {})[f"{EMPTYING}{fragment}"] = store.encode()
@@ -143,9 +145,12 @@ def _by_store(change: CatalogueChange, after: EntityEntries) -> dict[str, Rows]:
 
 
 def _stores_of(
-    view: EntityView, entries: EntityEntries, subscription: EntityView | None = None
-) -> tuple[str, ...]:
-    """The stores that keep an entry. Rules have no fragments: they are kept with those of their subscription."""
+    view: EntityView, entries: EntityEntries, every: Sequence[str], subscription: EntityView | None = None
+) -> Sequence[str]:
+    """The stores that keep an entry. Rules have no fragments: they are kept with those of their subscription. What concerns
+    the namespace is kept in every store."""
+    if isinstance(view.description, NamespaceDescription):
+        return every
     if not isinstance(view.description, RuleDescription):
         return view.stores
     subscription = entries.get(parent_and_name(view.path)[0]) or subscription

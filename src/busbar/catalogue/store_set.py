@@ -184,6 +184,7 @@ class StoreSet:
             lost_size=loss.size if loss is not None else 0,
             broker=host.broker,
             status=self._sizes.status.get(host.name, ""),
+            free=self._sizes.free.get(host.name, -1),
         )
 
     async def change(self, name: str, to: str) -> StoreView:

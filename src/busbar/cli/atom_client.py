@@ -66,12 +66,16 @@ class ManagementClient:
             raise CommandFailure(f"{what} does not exist.", ExitCode.NOT_FOUND)
         return entry
 
-    def list(self, path: str, what: str, skip: int = 0, top: int | None = None) -> Iterator[AtomEntry]:
-        """The entries of a list from `skip` on, at most `top`, asked for page by page."""
+    def list(
+        self, path: str, what: str, skip: int = 0, top: int | None = None, search: str = ""
+    ) -> Iterator[AtomEntry]:
+        """The entries of a list from `skip` on, at most `top`, asked for page by page; with `search`, those whose names
+        contain it."""
         left = top
+        named = f"&$search={quote(search, safe='')}" if search else ""
         while left is None or left > 0:
             size = PAGE if left is None else min(PAGE, left)
-            answer = self.expect("GET", path, what, query=f"&$skip={skip}&$top={size}")
+            answer = self.expect("GET", path, what, query=f"&$skip={skip}&$top={size}{named}")
             try:
                 entries = read_feed(answer.body)
             except NotAtom as error:
@@ -120,10 +124,19 @@ class ManagementClient:
             return answer
         raise self._refusal(answer, what)
 
+    def metrics(self) -> str:
+        """The metrics of the namespace, as Prometheus gets them. Raises CommandFailure."""
+        answer = self._request("GET", "metrics", None, {}, None)
+        if answer.status >= 300:
+            raise self._refusal(answer, "the metrics of the namespace")
+        return answer.body.decode("utf-8", "replace")
+
     def _request(
-        self, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes | None
+        self, method: str, path: str, query: str | None, headers: Mapping[str, str], body: bytes | None
     ) -> HttpAnswer:
-        address = f"/{quote(path, safe='/$~')}?api-version={API_VERSION}{query}"
+        """Make a request. Without a query it has no api-version, either."""
+        given = "" if query is None else f"?api-version={API_VERSION}{query}"
+        address = f"/{quote(path, safe='/$~')}{given}"
         sent = {"Authorization": self._token(), "Accept": "application/atom+xml, */*", **headers}
         if body is None and method in ("POST", "PUT"):
             body = b""

@@ -1,49 +1,43 @@
-"""The namespace of the web console: a running Busbar, found and asked as all commands do.
-
-Each question gets a client of its own. So threads share nothing, and a Busbar that was restarted on another port is found.
-"""
+"""The namespace of the web console: a running Busbar, found and asked as all commands do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from busbar.cli import values
 from busbar.cli.atom_client import ManagementClient
-from busbar.cli.atom_xml import AtomEntry, new_description
+from busbar.cli.atom_xml import AtomEntry, new_description, text_of
+from busbar.cli.console_access import RunningAccessRules
+from busbar.cli.console_client import listed, management
+from busbar.cli.console_connections import RunningConnections
+from busbar.cli.console_messages import RunningMessages
+from busbar.cli.console_operation import RunningOperation
+from busbar.cli.console_rules import RunningRules
+from busbar.cli.console_sessions import RunningSessions
 from busbar.cli.endpoint import ConnectionOptions, find_target
-from busbar.cli.entity_commands import fetch, locate, set_properties
+from busbar.cli.entity_commands import change_entity, fetch, locate, set_properties
 from busbar.cli.entity_kinds import QUEUE, SUBSCRIPTION, TOPIC
 from busbar.cli.entity_kinds import EntityCommandKind as Described
 from busbar.cli.entity_view import as_json, details
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.output import label, size_text
 from busbar.cli.stores import ask
-from busbar.console.namespace import (
-    Address,
-    Entity,
-    EntityPage,
-    EntityType,
-    FailureKind,
-    FragmentSummary,
-    NamespaceFailure,
-    Overview,
-    StoreSummary,
-)
+from busbar.console.namespace import Address, Entity, EntityPage, EntityType, FragmentSummary
 
 KINDS = {EntityType.QUEUE: QUEUE, EntityType.TOPIC: TOPIC, EntityType.SUBSCRIPTION: SUBSCRIPTION}
-PROBLEMS = {
-    ExitCode.NOT_FOUND: FailureKind.NOT_FOUND,
-    ExitCode.REFUSED: FailureKind.REFUSED,
-    ExitCode.USAGE: FailureKind.REFUSED,
-    ExitCode.OTHER: FailureKind.AWAY,
-}
 
 
 class RunningNamespace:
     def __init__(self, where: ConnectionOptions) -> None:
         self._where = where
+        self.rules = RunningRules(where)
+        self.operation = RunningOperation(where)
+        self.access_rules = RunningAccessRules(where)
+        self.connections = RunningConnections(where)
+        self.messages = RunningMessages(where)
+        self.sessions = RunningSessions(where)
 
     @property
     def place(self) -> str:
@@ -52,60 +46,50 @@ class RunningNamespace:
         except CommandFailure:
             return ""
 
-    def overview(self, queues_from: int, topics_from: int, limit: int) -> Overview:
-        with self._client() as client:
-            return Overview(
-                _page(client, QUEUE, queues_from, limit),
-                _page(client, TOPIC, topics_from, limit),
-                _stores(client),
-            )
+    def list(
+        self, kind: EntityType, skip: int, limit: int, *, topic: str = "", search: str = ""
+    ) -> EntityPage:
+        with management(self._where) as client:
+            return _page(client, KINDS[kind], skip, limit, topic, search)
 
     def entity(self, address: Address) -> Entity:
         kind = KINDS[address.kind]
-        with self._client() as client:
+        with management(self._where) as client:
             return _entity(kind, fetch(client, kind, address.name, address.topic), address.topic)
 
-    def fragments(self, queue: str) -> Sequence[FragmentSummary]:
-        path, what = locate(QUEUE, queue)
-        with self._client() as client:
-            found = _shown(lambda: ask(client, "GET", f"fragments/{path}", what))
+    def fragments(self, address: Address) -> Sequence[FragmentSummary]:
+        path, what = locate(KINDS[address.kind], address.name, address.topic)
+        with management(self._where) as client:
+            found = listed(lambda: ask(client, "GET", f"fragments/{path}", what))
         return [_fragment(view) for view in found]
 
-    def subscriptions(self, topic: str, skip: int, limit: int) -> EntityPage:
-        with self._client() as client:
-            return _page(client, SUBSCRIPTION, skip, limit, topic)
-
-    def create(self, address: Address, values: Mapping[str, str]) -> None:
+    def create(self, address: Address, given: Mapping[str, str]) -> None:
         kind = KINDS[address.kind]
-        with self._client() as client:
+        with management(self._where) as client:
             path, what = locate(kind, address.name, address.topic)
             description = new_description(kind.description)
-            set_properties(kind, description, _parsed(kind, values))
+            set_properties(kind, description, _parsed(kind, given))
             client.create(path, description, what)
+
+    def update(self, address: Address, given: Mapping[str, str]) -> None:
+        kind = KINDS[address.kind]
+        with management(self._where) as client:
+            change_entity(client, kind, address.name, address.topic, _parsed(kind, given))
 
     def delete(self, address: Address) -> None:
         kind = KINDS[address.kind]
-        with self._client() as client:
+        with management(self._where) as client:
             path, what = locate(kind, address.name, address.topic)
             # A queue and a topic share one space of names: not the other one by mistake.
             fetch(client, kind, address.name, address.topic)
             client.delete(path, what)
 
-    @contextmanager
-    def _client(self) -> Iterator[ManagementClient]:
-        try:
-            with ManagementClient(find_target(self._where), says_target=False) as client:
-                yield client
-        except CommandFailure as failure:
-            text = failure.text[:1].upper() + failure.text[1:]
-            raise NamespaceFailure(text, PROBLEMS[failure.code]) from None
 
-
-def _parsed(kind: Described, values: Mapping[str, str]) -> dict[str, str]:
+def _parsed(kind: Described, given: Mapping[str, str]) -> dict[str, str]:
     """Values as people write them, converted to what the management API takes."""
     known = {each.element: each for each in kind.properties}
     found = {}
-    for element, text in values.items():
+    for element, text in given.items():
         try:
             found[element] = known[element].parse(text)
         except ValueError as error:
@@ -113,13 +97,15 @@ def _parsed(kind: Described, values: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _page(client: ManagementClient, kind: Described, skip: int, limit: int, topic: str = "") -> EntityPage:
+def _page(
+    client: ManagementClient, kind: Described, skip: int, limit: int, topic: str, search: str
+) -> EntityPage:
     """A page of entities. One more than is shown is asked for: if it is there, there are more."""
     if topic:
         path, what = f"{locate(TOPIC, topic)[0]}/Subscriptions", f"topic '{topic}'"
     else:
         path, what = f"$Resources/{kind.plural}", f"the list of {kind.noun}s"
-    entries = list(islice(client.list(path, what, skip, limit + 1), limit + 1))
+    entries = list(islice(client.list(path, what, skip, limit + 1, search), limit + 1))
     return EntityPage([_entity(kind, entry, topic) for entry in entries[:limit]], len(entries) > limit)
 
 
@@ -144,11 +130,22 @@ def _entity(kind: Described, entry: AtomEntry, topic: str = "") -> Entity:
         scheduled,
         size_text(found.get("sizeInBytes") or 0),
         found.get("subscriptionCount") or 0,
-        settings,
+        {name: _typed(text) for name, text in settings.items()},
         runtime,
         moving,
         failed,
+        {each.element: _typed(text_of(entry.description, each.element) or "") for each in kind.properties},
     )
+
+
+def _typed(text: str) -> str:
+    """A value as people would type it: durations are short."""
+    if not text.startswith("P"):
+        return text
+    try:
+        return values.short_duration(text)
+    except ValueError:
+        return text  # not a duration
 
 
 def _fragment(view: Mapping[str, Any]) -> FragmentSummary:
@@ -162,24 +159,3 @@ def _fragment(view: Mapping[str, Any]) -> FragmentSummary:
         view["scheduled"],
         size_text(view["size"]),
     )
-
-
-def _stores(client: ManagementClient) -> list[StoreSummary]:
-    views = _shown(lambda: ask(client, "GET", "stores", "the list of stores"))
-    return [
-        StoreSummary(view["name"], view["state"], view["reason"], view["fragments"], size_text(view["size"]))
-        for view in views
-    ]
-
-
-def _shown(question: Callable[[], Any]) -> list[Any]:
-    """The answer to a question. It is empty if the key does not allow it, or if the other side is no Busbar.
-
-    The rest of the page is still true."""
-    try:
-        found = question()
-    except CommandFailure as failure:
-        if failure.code in (ExitCode.NOT_FOUND, ExitCode.REFUSED):
-            return []
-        raise
-    return found if isinstance(found, list) else []

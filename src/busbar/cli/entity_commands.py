@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from busbar.cli.auth_rule import add_auth_rule_commands
 from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.entity_kinds import KINDS, QUEUE, RUNTIME, SUBSCRIPTION, TOPIC, EntityCommandKind
 from busbar.cli.failure import CommandFailure, ExitCode
@@ -76,6 +77,8 @@ def entity_commands(kind: EntityCommandKind) -> typer.Typer:
         help=f"Delete a {noun} with all its messages. Asks first; in a script it needs --yes.",
         examples=(f"busbar {noun} delete {at}{example} --yes",),
     )(verbs.delete)
+    if not kind.parent:
+        add_auth_rule_commands(app, noun)
     return app
 
 
@@ -162,19 +165,12 @@ class EntityVerbs:
         output: Output = OutputFormat.TABLE,
         where: ConnectionOptions,
     ) -> None:
-        from busbar.cli.atom_xml import remove
-
         kind = self._kind
         wanted = named(name, name_option, self._noun)
         if not properties:
             raise CommandFailure("nothing to change; name at least one property.", ExitCode.USAGE)
-        path, what = locate(kind, wanted, topic)
         with _client(where) as client:
-            description = fetch(client, kind, wanted, topic).description
-            for element in RUNTIME:
-                remove(description, element)
-            set_properties(kind, description, properties)
-            _show(kind, client.update(path, description, what), topic, output)
+            _show(kind, change_entity(client, kind, wanted, topic, properties), topic, output)
         warn_of_no_effect(kind, properties)
 
     def delete(
@@ -229,6 +225,20 @@ def fetch(client: ManagementClient, kind: EntityCommandKind, name: str, topic: s
         hint = f"it is a {other.noun}: `busbar {other.noun} show {name}`" if other else "it is something else"
         raise CommandFailure(f"{what} does not exist; {hint}.", ExitCode.NOT_FOUND)
     return entry
+
+
+def change_entity(
+    client: ManagementClient, kind: EntityCommandKind, name: str, topic: str, properties: Values
+) -> AtomEntry:
+    """Change these properties of an entity, and no others. Raises CommandFailure."""
+    from busbar.cli.atom_xml import remove
+
+    path, what = locate(kind, name, topic)
+    description = fetch(client, kind, name, topic).description
+    for element in RUNTIME:
+        remove(description, element)
+    set_properties(kind, description, properties)
+    return client.update(path, description, what)
 
 
 def confirm(question: str, yes: bool, otherwise: str = "nothing was deleted.") -> None:

@@ -17,6 +17,8 @@ class ExitCode(IntEnum):
     """What it names is not there."""
     REFUSED = 4
     """The broker does not allow it: the key, a value, a limit, a name that is taken."""
+    WOULD_CHANGE = 5
+    """A dry run that would have changed something."""
 
 
 class CommandFailure(Exception):

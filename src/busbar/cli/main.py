@@ -9,17 +9,26 @@ from typing import Annotated
 import typer
 
 from busbar import __version__
+from busbar.cli.apply import add_apply_command
 from busbar.cli.bench import add_bench_command
 from busbar.cli.capture import add_capture_command
+from busbar.cli.completion import add_completion_command
 from busbar.cli.console import add_console_command
+from busbar.cli.doctor import add_doctor_command
+from busbar.cli.export import add_export_command
 from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.groups import groups_for, in_full
+from busbar.cli.history import add_history_command
 from busbar.cli.insight import add_insight_command
-from busbar.cli.messages import add_message_commands
+from busbar.cli.messages import add_receive_command
 from busbar.cli.nodes import add_nodes_command
 from busbar.cli.peek import add_peek_command
+from busbar.cli.purge import add_purge_command
 from busbar.cli.redrive import add_redrive_command
 from busbar.cli.replay import add_replay_command
+from busbar.cli.send import add_send_command
+from busbar.cli.tail import add_tail_command
+from busbar.cli.top import add_top_command
 from busbar.cli.transfers import add_transfers_command
 
 app = typer.Typer(
@@ -158,6 +167,15 @@ Brokers = Annotated[
         min=1, max=64, metavar="N", help="Broker processes that share stores and clients; 1: all in this one."
     ),
 ]
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        "--log-format",
+        metavar="text|json",
+        help="How the log is written, to standard error.",
+        show_default="that of BUSBAR_LOG_FORMAT, else text",
+    ),
+]
 Dev = Annotated[bool, typer.Option("--dev", help="Use the emulator's well-known key (this machine only).")]
 
 
@@ -185,11 +203,13 @@ def serve(
     node_key: NodeKey = None,
     node_ca: NodeCa = None,
     node_level: NodeLevel = 0,
+    log_format: LogFormat = "",
     dev: Dev = False,
 ) -> None:
     """Serve a namespace until Ctrl-C. The line that starts with "ready " has the connection string."""
     from busbar.cli.serve import ServeConfig, node_config, parse_stores, run
 
+    names, files = [*(stores or ()), *(more_stores or ())], (node_cert, node_key, node_ca)
     sys.exit(
         run(
             lambda: ServeConfig(
@@ -205,21 +225,14 @@ def serve(
                 tls_names=tuple(tls_name or ()),
                 tls_cert=tls_cert,
                 tls_key=tls_key,
-                stores=parse_stores([*(stores or ()), *(more_stores or ())]),
+                stores=parse_stores(names),
                 brokers=brokers,
                 catalogue=catalogue,
                 node=node_config(
-                    node,
-                    catalogue,
-                    host,
-                    node_port,
-                    brokers,
-                    [*(stores or ()), *(more_stores or ())],
-                    node_address,
-                    (node_cert, node_key, node_ca),
-                    node_level,
+                    node, catalogue, host, node_port, brokers, names, node_address, files, node_level
                 ),
-            )
+            ),
+            log_format,
         )
     )
 
@@ -239,16 +252,25 @@ def trust(
     sys.exit(run(data, output))
 
 
-add_message_commands(app)
+add_send_command(app)
+add_receive_command(app)
 add_peek_command(app)
+add_tail_command(app)
+add_purge_command(app)
 add_capture_command(app)
 add_replay_command(app)
 add_redrive_command(app)
 add_insight_command(app)
 add_bench_command(app)
 add_console_command(app)
+add_top_command(app)
+add_doctor_command(app)
+add_completion_command(app)
+add_export_command(app)
+add_apply_command(app)
 add_transfers_command(app)
 add_nodes_command(app)
+add_history_command(app)
 
 
 def main() -> None:

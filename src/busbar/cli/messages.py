@@ -1,14 +1,12 @@
-"""`busbar send` and `busbar receive`: single messages over HTTP, to try things out and to look at dead letters.
+"""`busbar receive`: messages over HTTP, one after the other.
 
 A received message is completed after it was written to standard output and flushed; one that could not be written is
 unlocked. (Browsing without receiving is not part of the HTTP API; `--keep` unlocks what it showed, which counts as a
-delivery.)
+delivery.) With `--follow` the command waits for more messages until Ctrl-C, which is its usual end then.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
@@ -27,83 +25,39 @@ if TYPE_CHECKING:
     from busbar.cli.atom_client import HttpAnswer, ManagementClient
 
 Entity = Annotated[str, typer.Argument(metavar="ENTITY", show_default=False)]
-Body = Annotated[str, typer.Argument(metavar="TEXT", show_default=False)]
+ENDLESS = 1 << 62
+"""As the number of messages: until the command is stopped."""
 
 
-def add_message_commands(app: typer.Typer) -> None:
-    command(
-        app,
-        examples=(
-            "busbar send orders 'two coffees'",
-            "echo '{\"n\": 1}' | busbar send orders - --content-type application/json",
-            "busbar send orders hello --property region=eu --property count=5",
-        ),
-    )(send)
+def add_receive_command(app: typer.Typer) -> None:
     command(
         app,
         examples=(
             "busbar receive orders",
             "busbar receive orders --max 10 --timeout 5s -o json",
             "busbar receive 'orders/$DeadLetterQueue' --keep",
+            "busbar receive orders --follow -o json",
         ),
     )(receive)
-
-
-def send(
-    *,
-    entity: Entity,
-    text: Body,
-    message_id: Annotated[str | None, typer.Option("--message-id", metavar="TEXT")] = None,
-    subject: Annotated[str | None, typer.Option("--subject", "--label", metavar="TEXT")] = None,
-    session_id: Annotated[str | None, typer.Option("--session-id", metavar="TEXT")] = None,
-    correlation_id: Annotated[str | None, typer.Option("--correlation-id", metavar="TEXT")] = None,
-    content_type: Annotated[
-        str, typer.Option("--content-type", metavar="TEXT")
-    ] = "text/plain; charset=utf-8",
-    time_to_live: Annotated[
-        str | None, typer.Option("--time-to-live", metavar="DURATION", help="How long it lives.")
-    ] = None,
-    item: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="An application property; may be given again."),
-    ] = None,
-    where: ConnectionOptions,
-) -> None:
-    """Send a message to a queue or topic. A TEXT of - is read from standard input."""
-    from busbar.cli.atom_client import ManagementClient
-
-    broker: dict[str, object] = {
-        key: value
-        for key, value in (
-            ("MessageId", message_id),
-            ("Label", subject),
-            ("SessionId", session_id),
-            ("CorrelationId", correlation_id),
-        )
-        if value is not None
-    }
-    if time_to_live is not None:
-        try:
-            broker["TimeToLive"] = values.seconds(time_to_live)
-        except ValueError as error:
-            raise CommandFailure(f"--time-to-live: {error}.", ExitCode.USAGE) from None
-    headers = dict(_header(pair) for pair in item or ())
-    headers["Content-Type"] = _header_text(content_type, "--content-type")
-    headers["BrokerProperties"] = json.dumps(broker)
-    body = sys.stdin.buffer.read() if text == "-" else text.encode("utf-8", "surrogateescape")
-    path = checked(entity, "entity")
-    with ManagementClient(find_target(where)) as client:
-        client.expect("POST", f"{path}/messages", f"'{entity}'", headers=headers, body=body)
 
 
 def receive(
     *,
     entity: Entity,
-    maximum: Annotated[int, typer.Option("--max", min=1, metavar="N", help="At most N messages.")] = 1,
+    maximum: Annotated[
+        int | None,
+        typer.Option(
+            "--max", min=1, metavar="N", help="At most N messages.", show_default="1; all with --follow"
+        ),
+    ] = None,
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="DURATION", help="How long to wait for each.")
     ] = "1s",
     keep: Annotated[bool, typer.Option("--keep", help="Put them back instead of completing them.")] = False,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Wait for more until Ctrl-C; with -o json a message a line."),
+    ] = False,
     output: Output = OutputFormat.TABLE,
     where: ConnectionOptions,
 ) -> None:
@@ -118,20 +72,30 @@ def receive(
         wait = min(values.seconds(timeout), 50)
     except ValueError as error:
         raise CommandFailure(f"--timeout: {error}.", ExitCode.USAGE) from None
+    if follow and keep:
+        raise CommandFailure("--follow and --keep: what is put back would come again.", ExitCode.USAGE)
     path = checked(entity, "entity")
     what = f"'{entity}'"
+    most = maximum or (ENDLESS if follow else 1)
     with ManagementClient(find_target(where)) as client:
         # Those that are put back would come again, so all are locked before any is let go.
         locked: list[str] = []
         try:
-            with ReceivedView(output, maximum) as shown:
-                count = _receive(client, path, what, maximum, wait, keep, shown, locked)
-        except BaseException:
+            with ReceivedView(output, most, lines=follow) as shown:
+                count = 0
+                while count < most:
+                    got = _receive(client, path, what, most - count, wait, keep, shown, locked)
+                    count += got
+                    if not follow:
+                        break
+        except BaseException as error:
             with suppress(CommandFailure):
                 _unlock(client, locked, what)
+            if follow and isinstance(error, KeyboardInterrupt):
+                return
             raise
         _unlock(client, locked, what)
-        if count < maximum:
+        if count < most:
             _say_why(client, entity, count, output)
 
 
@@ -182,22 +146,3 @@ def _unlock(client: ManagementClient, locked: list[str], what: str) -> None:
 def _lock(path: str, answer: HttpAnswer) -> str:
     broker = broker_properties(answer)
     return f"{path}/messages/{broker.get('SequenceNumber')}/{broker.get('LockToken')}"
-
-
-def _header(pair: str) -> tuple[str, str]:
-    from busbar.gateway.http.runtime_headers import is_property_name
-
-    key, equals, value = pair.partition("=")
-    if not equals or not is_property_name(key):
-        raise CommandFailure(
-            f"--property '{pair}' is not KEY=VALUE, or HTTP itself uses a header of that name.",
-            ExitCode.USAGE,
-        )
-    bare = value in ("true", "false") or re.fullmatch(r"-?\d{1,15}(\.\d{1,15})?", value, re.ASCII)
-    return key, value if bare else json.dumps(value)
-
-
-def _header_text(text: str, option: str) -> str:
-    if not (text.isascii() and text.isprintable()):
-        raise CommandFailure(f"{option}: only printable ASCII can be sent over HTTP.", ExitCode.USAGE)
-    return text

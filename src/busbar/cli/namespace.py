@@ -1,7 +1,13 @@
-"""`busbar namespace show|keys`: the namespace itself. Keys are printed on demand, by `keys` alone."""
+"""`busbar namespace show|keys|log-level`: the namespace itself. Keys are printed on demand, by `keys` alone."""
 
 from __future__ import annotations
 
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from busbar.cli.auth_rule import add_auth_rule_commands
 from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
@@ -9,6 +15,7 @@ from busbar.cli.options import Output, command, group
 from busbar.cli.output import OutputFormat, label, print_details, print_json
 
 namespace_commands = group("namespace", GROUPS["namespace"])
+add_auth_rule_commands(namespace_commands, "namespace")
 
 _ELEMENTS = (
     "Name",
@@ -67,3 +74,27 @@ def keys(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> No
     else:
         for name, value in found.items():
             print(f"{name:25}{value}")
+
+
+@command(
+    namespace_commands,
+    name="log-level",
+    examples=("busbar namespace log-level", "busbar namespace log-level debug"),
+)
+def log_level(
+    *,
+    level: Annotated[str, typer.Argument(metavar="debug|info|warning|error", show_default="as it is")] = "",
+    output: Output = OutputFormat.TABLE,
+    where: ConnectionOptions,
+) -> None:
+    """Show the level of the server's log, or change it at once, in all its processes. A restart ends the change."""
+    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.stores import ask
+
+    path = f"log-level/{quote(level, safe='')}" if level else "log-level"
+    with ManagementClient(find_target(where)) as client:
+        found = ask(client, "POST" if level else "GET", path, "the level of the log")
+    if output is OutputFormat.JSON:
+        print_json(found)
+    else:
+        print(found["level"])

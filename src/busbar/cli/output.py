@@ -38,7 +38,15 @@ def print_json(value: object) -> None:
 
 def json_text(value: object) -> str:
     """A value as JSON text. Characters that act on a terminal, and those that no file takes, are escaped."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return _escaped_json(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def json_line(value: object) -> str:
+    """A value as JSON text in one line, with the same escapes."""
+    return _escaped_json(json.dumps(value, ensure_ascii=False))
+
+
+def _escaped_json(text: str) -> str:
     if text.isascii() and "\x7f" not in text:
         return text
     return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import base64
-from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.endpoint import ConnectionOptions, find_target
+from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.entity_commands import checked
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.options import Output, command
-from busbar.cli.output import OutputFormat, print_json, print_table
+from busbar.cli.message_view import Body, MessageOutput, Output, print_messages
+from busbar.cli.messaging import messaging
+from busbar.cli.options import command
 
 if TYPE_CHECKING:
-    from busbar.jobs.browsing import BrowsedMessage
+    from busbar.operations.browsing import MessageKind
 
 Entity = Annotated[str, typer.Argument(metavar="ENTITY", show_default=False)]
-LONGEST_BODY = 60
-"""Characters of a body in a table."""
+Active = Annotated[bool, typer.Option("--active", help="Only those that are active.")]
+Deferred = Annotated[bool, typer.Option("--deferred", help="Only those that are deferred.")]
+Scheduled = Annotated[bool, typer.Option("--scheduled", help="Only those that are scheduled.")]
+DeadLetter = Annotated[bool, typer.Option("--dead-letter", help="Those in the dead-letter queue.")]
+TransferDeadLetter = Annotated[
+    bool, typer.Option("--transfer-dead-letter", help="Those that could not be moved to another entity.")
+]
+SessionId = Annotated[
+    str | None, typer.Option("--session-id", metavar="TEXT", help="Those of one message session.")
+]
 
 
 def add_peek_command(app: typer.Typer) -> None:
@@ -27,8 +35,9 @@ def add_peek_command(app: typer.Typer) -> None:
         app,
         examples=(
             "busbar peek orders",
-            "busbar peek 'orders/$DeadLetterQueue' --max 100",
-            "busbar peek 'orders/$Transfer/$DeadLetterQueue' -o json",
+            "busbar peek orders --dead-letter --max 100",
+            "busbar peek orders --session-id 7 --body json",
+            "busbar peek 'orders/$Transfer/$DeadLetterQueue' -o jsonl",
         ),
     )(peek)
 
@@ -43,7 +52,14 @@ def peek(
             "--from", min=1, metavar="N", help="From this sequence number on.", show_default="the first"
         ),
     ] = 1,
-    output: Output = OutputFormat.TABLE,
+    active: Active = False,
+    deferred: Deferred = False,
+    scheduled: Scheduled = False,
+    dead_letter: DeadLetter = False,
+    transfer_dead_letter: TransferDeadLetter = False,
+    session_id: SessionId = None,
+    body: Body = None,
+    output: Output = MessageOutput.TABLE,
     where: ConnectionOptions,
 ) -> None:
     """Show messages without receiving them, also those that are locked, deferred or scheduled.
@@ -51,98 +67,32 @@ def peek(
     ENTITY is a queue or TOPIC/subscriptions/NAME, or one of these with /$DeadLetterQueue. With /$Transfer/$DeadLetterQueue,
     also of a topic, it is what could not be moved to another entity.
     """
-    from busbar.client.errors import BusbarClientError, CannotConnect, NotFound
-    from busbar.jobs.browsing import browse
+    from busbar.operations.browsing import browse
+    from busbar.operations.views import view_of
 
-    path, target = checked(entity, "entity"), find_target(where)
-    found: list[BrowsedMessage] = []
-
-    def look(message: BrowsedMessage) -> bool:
-        found.append(message)
-        return len(found) < maximum
-
-    trust = target.authorities[0] if target.authorities else None
-    try:
-        browse(path, connection=target.connection_string, look=look, start=start, wait=0, trust=trust)
-    except CannotConnect as error:
-        raise CommandFailure(f"{error.text}; {target.remedy}.") from None
-    except NotFound as error:
-        raise CommandFailure(error.text, ExitCode.NOT_FOUND) from None
-    except BusbarClientError as error:
-        raise CommandFailure(error.text, ExitCode.OTHER if error.retryable else ExitCode.REFUSED) from None
-    if output is OutputFormat.JSON:
-        print_json([_json(message) for message in found])
-        return
-    columns = [
-        "Sequence number",
-        "Enqueued",
-        "State",
-        "Deliveries",
-        "Message id",
-        "Session id",
-        "Reason",
-        "Body",
-    ]
-    rows = [_row(message) for message in found]
-    shown = [place for place in range(len(columns)) if place < 4 or any(row[place] for row in rows)]
-    print_table(
-        [columns[place] for place in shown],
-        [[row[place] for place in shown] for row in rows],
-        f"there is no message in '{entity}'",
-    )
+    kind = chosen_kind(active, deferred, scheduled, dead_letter, transfer_dead_letter)
+    path = checked(entity, "entity")
+    with messaging(where) as factory:
+        found = browse(factory, path, kind=kind, start=start, session_id=session_id)
+        shown = (view_of(message) for message in islice(found, maximum))
+        print_messages(shown, output, body, f"there is no message in '{entity}'")
 
 
-def _row(browsed: BrowsedMessage) -> list[str]:
-    message = browsed.message
-    body = _body(browsed)
-    text = body.decode("utf-8", "backslashreplace")
-    return [
-        str(browsed.sequence_number),
-        _time(browsed.enqueued),
-        browsed.state,
-        str(browsed.delivery_count),
-        _text(message.message_id) or "",
-        _text(message.group_id) or "",
-        browsed.reason,
-        text if len(text) <= LONGEST_BODY else f"{text[:LONGEST_BODY]}…",
-    ]
+def chosen_kind(
+    active: bool, deferred: bool, scheduled: bool, dead_letter: bool, transfer_dead_letter: bool
+) -> MessageKind:
+    """The kind of messages that one option names; without any, all of the entity. Raises CommandFailure for several."""
+    from busbar.operations.browsing import MessageKind
 
-
-def _json(browsed: BrowsedMessage) -> dict[str, object]:
-    message = browsed.message
-    body = _body(browsed)
-    return {
-        "sequenceNumber": browsed.sequence_number,
-        "enqueuedTimeUtc": _time(browsed.enqueued),
-        "state": browsed.state,
-        "deliveryCount": browsed.delivery_count,
-        "messageId": _text(message.message_id),
-        "sessionId": _text(message.group_id),
-        "subject": _text(message.subject),
-        "contentType": _text(message.content_type),
-        "properties": {name: _plain(value) for name, value in message.application_properties.items()},
-        "body": body.decode("utf-8", "backslashreplace"),
-        "bodyBase64": base64.b64encode(body).decode("ascii"),
+    given = {
+        MessageKind.ACTIVE: active,
+        MessageKind.DEFERRED: deferred,
+        MessageKind.SCHEDULED: scheduled,
+        MessageKind.DEAD_LETTER: dead_letter,
+        MessageKind.TRANSFER_DEAD_LETTER: transfer_dead_letter,
     }
-
-
-def _body(browsed: BrowsedMessage) -> bytes:
-    """The data of a message, or its value as text."""
-    message = browsed.message
-    if message.data is not None:
-        return message.data
-    if isinstance(message.value, bytes):
-        return message.value
-    return b"" if message.value is None else str(message.value).encode("utf-8", "backslashreplace")
-
-
-def _plain(value: object) -> object:
-    return value if isinstance(value, str | bool | int | float) or value is None else str(value)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if ms else ""
+    named = [kind for kind, is_given in given.items() if is_given]
+    if len(named) > 1:
+        options = " and ".join(f"--{kind.value}" for kind in named)
+        raise CommandFailure(f"{options}: give one of them.", ExitCode.USAGE)
+    return named[0] if named else MessageKind.ALL

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from busbar.cli.failure import CommandFailure
-from busbar.cli.output import OutputFormat, json_text, printable
+from busbar.cli.output import OutputFormat, json_line, json_text, printable
 
 if TYPE_CHECKING:
     from busbar.cli.atom_client import HttpAnswer
@@ -31,8 +31,10 @@ _KINDS = {"data": "data", "amqp-value": "value", "amqp-sequence": "sequence"}
 class ReceivedView:
     """The messages of one command. Use as a context manager."""
 
-    def __init__(self, output: OutputFormat, maximum: int) -> None:
+    def __init__(self, output: OutputFormat, maximum: int, *, lines: bool = False) -> None:
+        """With `lines` JSON has a message a line, without an array around them."""
         self._output = output
+        self._lines = lines
         self._maximum = maximum
         self._count = 0
 
@@ -40,12 +42,14 @@ class ReceivedView:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
-        if kind is None and self._output is OutputFormat.JSON:
+        if kind is None and self._output is OutputFormat.JSON and not self._lines:
             self._write(b"\n]\n" if self._count else b"[]\n")
 
     def show(self, answer: HttpAnswer) -> None:
         """Write a message to standard output. Raises CommandFailure if it cannot be written."""
-        if self._output is OutputFormat.JSON:
+        if self._output is OutputFormat.JSON and self._lines:
+            self._write(json_line(as_json(answer)).encode() + b"\n")
+        elif self._output is OutputFormat.JSON:
             item = "\n".join(f"  {line}" for line in json_text(as_json(answer)).splitlines())
             self._write((",\n" if self._count else "[\n").encode() + item.encode())
         elif sys.stdout.isatty():

@@ -1,6 +1,7 @@
 """`busbar rule create|show|list|update|delete`: which messages a subscription takes, and what it changes in them.
 
 A rule has one filter. Without any flag for it, a new rule takes every message; an update keeps the filter it finds.
+`busbar rule test` is in rule_test.py.
 """
 
 from __future__ import annotations
@@ -92,11 +93,11 @@ def create(
     from busbar.cli.rule_view import print_rule
     from busbar.cli.rule_xml import EVERYTHING, RuleXml, SqlExpression, read_rule, write_rule
 
-    found = _filter(filter_sql_expression, correlation_filter, properties)
+    found = filter_of(filter_sql_expression, correlation_filter, properties)
     wanted = named(name, name_option, "rule")
-    path, what = _locate(topic, subscription, wanted)
+    path, what = locate_rule(topic, subscription, wanted)
     rule = RuleXml(
-        wanted, found or SqlExpression(EVERYTHING, kind="TrueFilter"), _action(action_sql_expression)
+        wanted, found or SqlExpression(EVERYTHING, kind="TrueFilter"), action_of(action_sql_expression)
     )
     with _client(where) as client:
         print_rule(read_rule(client.create(path, write_rule(rule), what)), output)
@@ -115,7 +116,7 @@ def show(
     """Show a rule: its filter and its action."""
     from busbar.cli.rule_view import print_rule
 
-    path, what = _locate(topic, subscription, named(name, name_option, "rule"))
+    path, what = locate_rule(topic, subscription, named(name, name_option, "rule"))
     with _client(where) as client:
         print_rule(_fetch(client, path, what), output)
 
@@ -134,9 +135,9 @@ def _list(
     from busbar.cli.rule_view import print_rules
     from busbar.cli.rule_xml import read_rule
 
-    path = f"{checked(topic, 'topic')}/Subscriptions/{single(subscription, 'subscription')}/Rules"
+    path, what = locate_rules(topic, subscription)
     with _client(where) as client:
-        found = client.list(path, f"subscription '{subscription}' of topic '{topic}'", skip, top)
+        found = client.list(path, what, skip, top)
         rules = [read_rule(entry) for entry in found]
     print_rules(rules, output)
 
@@ -167,16 +168,16 @@ def update(
     from busbar.cli.rule_xml import read_rule, write_rule
 
     wanted = named(name, name_option, "rule")
-    found = _filter(filter_sql_expression, correlation_filter, properties)
+    found = filter_of(filter_sql_expression, correlation_filter, properties)
     if found is None and action_sql_expression is None:
         raise CommandFailure("nothing to change; give a filter or an action.", ExitCode.USAGE)
-    path, what = _locate(topic, subscription, wanted)
+    path, what = locate_rule(topic, subscription, wanted)
     with _client(where) as client:
         rule = _fetch(client, path, what)
         if found is not None:
             rule = dataclasses.replace(rule, filter=found)
         if action_sql_expression is not None:
-            rule = dataclasses.replace(rule, action=_action(action_sql_expression))
+            rule = dataclasses.replace(rule, action=action_of(action_sql_expression))
         print_rule(read_rule(client.update(path, write_rule(rule), what)), output)
 
 
@@ -192,7 +193,7 @@ def delete(
     where: ConnectionOptions,
 ) -> None:
     """Delete a rule. Asks first; in a script it needs --yes."""
-    path, what = _locate(topic, subscription, named(name, name_option, "rule"))
+    path, what = locate_rule(topic, subscription, named(name, name_option, "rule"))
     with _client(where) as client:
         client.get(path, what)
         client.say_target()
@@ -202,8 +203,15 @@ def delete(
         print(f"{what} deleted", file=sys.stderr)
 
 
-def _locate(topic: str, subscription: str, name: str) -> tuple[str, str]:
-    path = f"{checked(topic, 'topic')}/Subscriptions/{single(subscription, 'subscription')}/Rules/{single(name, 'rule')}"
+def locate_rules(topic: str, subscription: str) -> tuple[str, str]:
+    """The path of the rules of a subscription, and how errors name it. Raises CommandFailure."""
+    path = f"{checked(topic, 'topic')}/Subscriptions/{single(subscription, 'subscription')}/Rules"
+    return path, f"subscription '{subscription}' of topic '{topic}'"
+
+
+def locate_rule(topic: str, subscription: str, name: str) -> tuple[str, str]:
+    """The path of a rule, and how errors name it. Raises CommandFailure."""
+    path = f"{locate_rules(topic, subscription)[0]}/{single(name, 'rule')}"
     return path, f"rule '{name}' of subscription '{subscription}' of topic '{topic}'"
 
 
@@ -219,7 +227,7 @@ def _fetch(client: ManagementClient, path: str, what: str) -> RuleXml:
     return read_rule(client.get(path, what))
 
 
-def _filter(sql: str | None, pairs: list[str] | None, system: Values) -> SqlExpression | Correlation | None:
+def filter_of(sql: str | None, pairs: list[str] | None, system: Values) -> SqlExpression | Correlation | None:
     """The filter that the flags describe; None if they describe none."""
     from busbar.cli.rule_xml import Correlation, SqlExpression
 
@@ -236,10 +244,11 @@ def _filter(sql: str | None, pairs: list[str] | None, system: Values) -> SqlExpr
         return SqlExpression(_text(sql))
     if not system and not pairs:
         return None
-    return Correlation(system, dict(_pair(text) for text in pairs or ()))
+    return Correlation(system, dict(property_pair(text, "--correlation-filter") for text in pairs or ()))
 
 
-def _pair(text: str) -> tuple[str, Value]:
+def property_pair(text: str, option: str) -> tuple[str, Value]:
+    """A property that an option gives as KEY[:TYPE]=VALUE. Raises CommandFailure."""
     from busbar.cli.rule_xml import VALUE_TYPES, Value
 
     key, equals, value = text.partition("=")
@@ -250,11 +259,11 @@ def _pair(text: str) -> tuple[str, Value]:
     else:
         kind = "string"
     if not equals or not key:
-        raise CommandFailure(f"--correlation-filter '{text}' is not KEY=VALUE.", ExitCode.USAGE)
+        raise CommandFailure(f"{option} '{text}' is not KEY=VALUE.", ExitCode.USAGE)
     return _text(key), Value(kind, _text(value))
 
 
-def _action(sql: str | None) -> SqlExpression | None:
+def action_of(sql: str | None) -> SqlExpression | None:
     from busbar.cli.rule_xml import SqlExpression
 
     return SqlExpression(_text(sql), kind="SqlRuleAction") if sql else None

@@ -15,7 +15,7 @@ def print_rule(rule: RuleXml, output: OutputFormat) -> None:
         return
     shown = {
         "Name": rule.name,
-        "Filter": _filter_text(rule),
+        "Filter": filter_text(rule),
         "Action": rule.action.text if rule.action else "none",
     }
     if rule.created:
@@ -27,11 +27,11 @@ def print_rules(rules: Sequence[RuleXml], output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json([_as_json(rule) for rule in rules])
         return
-    rows = [(rule.name, _filter_text(rule), rule.action.text if rule.action else "") for rule in rules]
+    rows = [(rule.name, filter_text(rule), rule.action.text if rule.action else "") for rule in rules]
     print_table(("Name", "Filter", "Action"), rows, "There are no rules: the subscription takes no messages.")
 
 
-def _filter_text(rule: RuleXml) -> str:
+def filter_text(rule: RuleXml) -> str:
     if isinstance(rule.filter, SqlExpression):
         return {"TrueFilter": "every message", "FalseFilter": "no message"}.get(
             rule.filter.kind, rule.filter.text

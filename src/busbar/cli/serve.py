@@ -18,6 +18,7 @@ from pathlib import Path
 
 from busbar.app.config import ConfigError
 from busbar.app.data_directory import DataDirectoryError
+from busbar.app.log_output import start_logging
 from busbar.app.node_config import NodeConfig
 from busbar.app.server import ServeConfig, ServeError, serve
 from busbar.app.service_manager import READY, STOPPING, notify
@@ -57,12 +58,10 @@ def node_config(
     return NodeConfig(name, catalogue, host, port, brokers, wanted, address, *files, level)
 
 
-def run(config: Callable[[], ServeConfig]) -> int:
+def run(config: Callable[[], ServeConfig], log_format: str = "") -> int:
     """Serve until a signal, and return the exit code. A configuration that is refused is a usage error like all others."""
     try:
-        logging.basicConfig(
-            stream=sys.stderr, level=_log_level(), format="%(levelname)s %(name)s: %(message)s"
-        )
+        start_logging(chosen_format=log_format)
         asked = config()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(asked))
@@ -75,15 +74,6 @@ def run(config: Callable[[], ServeConfig]) -> int:
         return _fail(f"unexpected failure: {type(error).__name__}: {error}", 1)
     _say("stopped; nothing was lost")
     return 0
-
-
-def _log_level() -> int:
-    """The level of BUSBAR_LOG, else WARNING. No level shows keys or tokens."""
-    name = os.environ.get("BUSBAR_LOG", "WARNING").upper()
-    levels = {level: logging.getLevelNamesMapping()[level] for level in ("DEBUG", "INFO", "WARNING", "ERROR")}
-    if name not in levels:
-        raise ConfigError(f"BUSBAR_LOG is {name!r}; it must be one of {', '.join(levels)}.")
-    return levels[name]
 
 
 async def _serve(config: ServeConfig) -> None:

@@ -365,8 +365,8 @@ def _time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def ask(client: ManagementClient, method: str, path: str, what: str) -> Any:
-    answer = client.expect(method, f"$busbar/{path}", what)
+def ask(client: ManagementClient, method: str, path: str, what: str, query: str = "") -> Any:
+    answer = client.expect(method, f"$busbar/{path}", what, query=query)
     try:
         return json.loads(answer.body)
     except ValueError:

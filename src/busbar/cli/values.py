@@ -51,6 +51,18 @@ def duration(text: str) -> str:
     return iso
 
 
+def short_duration(iso: str) -> str:
+    """The shortest form that `duration` reads: 90s, 1h30m, 14d, unlimited."""
+    milliseconds = read_duration(iso)
+    if milliseconds == 0:
+        return "unlimited"
+    found, left = "", milliseconds / 1000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        whole, left = divmod(left, length)
+        found += f"{whole:g}{unit}" if whole else ""
+    return found + (f"{left:g}s" if left else "")
+
+
 def is_unlimited(iso: str) -> bool:
     return read_duration(iso) == 0
 

@@ -40,6 +40,7 @@ from busbar.client.errors import (
     Unauthorized,
 )
 from busbar.client.factory import MessagingFactory
+from busbar.client.management import SessionView
 from busbar.client.message import OutgoingMessage, encode
 from busbar.client.message_receiver import MessageReceiver, ReceiveMode
 from busbar.client.message_sender import MessageSender
@@ -131,6 +132,7 @@ __all__ = [
     "SessionLockLost",
     "SessionProcessor",
     "SessionReceiver",
+    "SessionView",
     "SettleFailed",
     "SharedAccessAuthorizationRule",
     "SqlRuleAction",

@@ -31,7 +31,7 @@ class Batching(Generic[Item]):
         max_items: int,
         transmit: Callable[[list[Item]], Awaitable[Results]],
     ) -> None:
-        """`transmit` sends a batch and returns the results of its items. `max_bytes` is called for the limit of now."""
+        """`transmit` sends a batch and returns the results of its items. `max_bytes` is called once a batch."""
         self._interval = interval
         self._max_bytes = max_bytes
         self._max_items = max_items
@@ -40,6 +40,7 @@ class Batching(Generic[Item]):
         self._items: list[Item] = []
         self._futures: list[asyncio.Future[None]] = []
         self._bytes = 0
+        self._limit = 0
         self._counted = 0
         self._checking = False
         self._timer: asyncio.TimerHandle | None = None
@@ -48,16 +49,17 @@ class Batching(Generic[Item]):
     def add(self, item: Item, size: int = 0) -> asyncio.Future[None]:
         """Add an item of so many bytes. The future ends when the broker has answered for it."""
         items = self._items
-        if items and (len(items) >= self._max_items or self._bytes + size > self._max_bytes()):
+        if items and (len(items) >= self._max_items or self._bytes + size > self._limit):
             self.flush()
             items = self._items
         future: asyncio.Future[None] = self._loop.create_future()
+        if not items:
+            self._limit = self._max_bytes()
+            self._timer = self._loop.call_later(self._interval, self.flush)
+            self._check_soon()
         items.append(item)
         self._futures.append(future)
         self._bytes += size
-        if len(items) == 1:
-            self._timer = self._loop.call_later(self._interval, self.flush)
-            self._check_soon()
         return future
 
     def _check_soon(self) -> None:

@@ -32,6 +32,7 @@ from busbar.client.factory import (
     SESSION_IDLE_TIMEOUT,
     MessagingFactory,
 )
+from busbar.client.management import SessionView
 from busbar.client.message_receiver import ReceiveMode
 from busbar.client.received import Received
 from busbar.client.receiver import Receiver
@@ -152,6 +153,9 @@ class BlockingFactory:
 
     def list_sessions(self, entity: str) -> list[str]:
         return self._thread.run(self._factory.list_sessions(entity))
+
+    def inspect_session(self, entity: str, session_id: str, *, with_state: bool = False) -> SessionView:
+        return self._thread.run(self._factory.inspect_session(entity, session_id, with_state=with_state))
 
     def processor(
         self,

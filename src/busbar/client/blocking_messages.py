@@ -133,10 +133,22 @@ class BlockingMessageReceiver:
         self._thread.run(self._receiver.renew_message_locks(messages))
 
     def peek_messages(
-        self, max_message_count: int = 1, *, sequence_number: int | None = None
+        self,
+        max_message_count: int = 1,
+        *,
+        sequence_number: int | None = None,
+        session_id: str | None = None,
+        state: str = "",
+        body: bool = True,
     ) -> list[PeekedMessage]:
         return self._thread.run(
-            self._receiver.peek_messages(max_message_count, sequence_number=sequence_number)
+            self._receiver.peek_messages(
+                max_message_count,
+                sequence_number=sequence_number,
+                session_id=session_id,
+                state=state,
+                body=body,
+            )
         )
 
     def receive_deferred_messages(self, sequence_numbers: int | Sequence[int]) -> list[Received]:

@@ -19,7 +19,7 @@ from weakref import WeakSet, WeakValueDictionary
 from busbar.client.connection import ClientConnection
 from busbar.client.connection_string import parse_connection_string
 from busbar.client.entity_clients import QueueClient, SubscriptionClient, TopicClient
-from busbar.client.management import EntityManagement
+from busbar.client.management import EntityManagement, SessionView
 from busbar.client.message_receiver import MessageReceiver, ReceiveMode
 from busbar.client.message_sender import MessageSender
 from busbar.client.processor import Handler, HandlerSettings, OnError, Processor, log_error
@@ -302,6 +302,11 @@ class MessagingFactory:
         """The ids of the sessions that have messages or a state."""
         path = entity.strip("/")
         return await EntityManagement(self, path, path).sessions()
+
+    async def inspect_session(self, entity: str, session_id: str, *, with_state: bool = False) -> SessionView:
+        """Who holds a message session, and its state, without holding it. Other brokers than Busbar refuse that."""
+        path = entity.strip("/")
+        return await EntityManagement(self, path, path).inspect_session(session_id, with_state=with_state)
 
     def processor(
         self,

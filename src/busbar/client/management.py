@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -31,7 +32,26 @@ SESSIONS_AT_A_TIME = 1_000
 FRAGMENT_BITS = 48
 """A sequence number has the index of its fragment above so many bits."""
 
+BUSBAR = "busbar:"
+"""Operations that only a Busbar has begin so."""
+
 Request = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """A message session, as an inspection shows it."""
+
+    session_id: str
+    locked_until: int
+    """The end of the session lock in ms since 1970; 0 if no client holds the session."""
+    holder: str
+    """The client that holds it; empty also if it is connected to another broker process."""
+    locked_messages: int
+    state_size: int
+    """The bytes that the broker counts for the state; -1 without a state."""
+    state: bytes | None
+    """Only if it was asked for."""
 
 
 class EntityManagement:
@@ -56,7 +76,8 @@ class EntityManagement:
     ) -> Request:
         """Send a request and return the body of the reply. Raises the broker's refusal."""
         seconds = self._factory.operation_timeout
-        properties: dict[str, object] = {"operation": f"com.microsoft:{operation}"}
+        name = operation if operation.startswith(BUSBAR) else f"com.microsoft:{operation}"
+        properties: dict[str, object] = {"operation": name}
         if link_name:
             properties["associated-link-name"] = link_name
         if self._session_id is not None:
@@ -97,9 +118,21 @@ class EntityManagement:
 
     # ---- messages --------------------------------------------------------------------------------
 
-    async def peek(self, first: int, count: int) -> list[PeekedMessage]:
+    async def peek(
+        self, first: int, count: int, *, session_id: str | None = None, state: str = "", body: bool = True
+    ) -> list[PeekedMessage]:
         """Messages from a sequence number on, in their order. There may be fewer than requested."""
-        request: Request = {"from-sequence-number": first, "message-count": Int(count)}
+        request: Request = {
+            "from-sequence-number": first,
+            "message-count": Int(count),
+            "busbar:lock-state": True,
+        }
+        if session_id is not None:
+            request["session-id"] = session_id
+        if state:
+            request["busbar:message-state"] = state
+        if not body:
+            request["omit-message-body"] = True
         reply = await self.ask("peek-message", request, is_repeatable=True)
         return [PeekedMessage(payload) for payload, _token in _messages(reply)]
 
@@ -172,6 +205,20 @@ class EntityManagement:
         request: Request = {"session-state": state}
         await self.ask("set-session-state", request, link_name=link_name, transaction=transaction)
 
+    async def inspect_session(self, session_id: str, *, with_state: bool) -> SessionView:
+        """Who holds a session and what its state is, without holding it."""
+        request: Request = {"session-id": session_id, "with-state": with_state}
+        reply = await self.ask(f"{BUSBAR}inspect-session", request, is_repeatable=True)
+        until, state, holder = reply.get("locked-until"), reply.get("session-state"), reply.get("holder")
+        return SessionView(
+            session_id,
+            int(until) if isinstance(until, int) else 0,
+            holder if isinstance(holder, str) else "",
+            _integer(reply.get("locked-messages"), 0),
+            _integer(reply.get("state-size"), -1),
+            state if isinstance(state, bytes) else None,
+        )
+
     async def sessions(self) -> list[str]:
         """The ids of all sessions that have messages or a state."""
         found: list[str] = []
@@ -196,6 +243,10 @@ def _entry(message: OutgoingMessage, at: int) -> Request:
     if message.partition_key is not None:
         entry["partition-key"] = message.partition_key
     return entry
+
+
+def _integer(value: object, otherwise: int) -> int:
+    return int(value) if isinstance(value, int) else otherwise
 
 
 def _by_fragment(numbers: Sequence[int]) -> list[list[int]]:

@@ -250,14 +250,24 @@ class MessageReceiver:
     # ---- browsing and deferred messages ----------------------------------------------------------
 
     async def peek_messages(
-        self, max_message_count: int = 1, *, sequence_number: int | None = None
+        self,
+        max_message_count: int = 1,
+        *,
+        sequence_number: int | None = None,
+        session_id: str | None = None,
+        state: str = "",
+        body: bool = True,
     ) -> list[PeekedMessage]:
         """Read messages without locking them, from a sequence number on, or behind the last one that was peeked.
 
-        There may be fewer than requested; an empty list means that there are no more.
+        There may be fewer than requested; an empty list means that there are no more. With `session_id` these are messages
+        of that session; its lock is not needed. `state` is deferred or scheduled, and shows only those. Without `body` the
+        messages have an empty one.
         """
         first = self._last_peeked + 1 if sequence_number is None else sequence_number
-        messages = await self._management.peek(first, max_message_count)
+        messages = await self._management.peek(
+            first, max_message_count, session_id=session_id, state=state, body=body
+        )
         if messages:
             self._last_peeked = messages[-1].sequence_number
         return messages

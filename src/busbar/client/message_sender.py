@@ -60,11 +60,12 @@ class MessageSender:
         self, messages: Message | Sequence[Message], *, transaction: ClientTransaction | None = None
     ) -> None:
         """Send a message, or several. Raises SendFailed, or for a single message the broker's refusal of it."""
-        if isinstance(messages, (OutgoingMessage, bytes)):
+        batches = transaction is None and self._factory.batch_flush_interval > 0
+        if batches and isinstance(messages, (OutgoingMessage, bytes)):
             payload = messages if isinstance(messages, bytes) else encode(messages)
-            if transaction is None and self._factory.batch_flush_interval > 0:
-                await self._batch().add(payload, len(payload) + BATCH_OVERHEAD)
-                return
+            batching = self._batching or self._batch()
+            await batching.add(payload, len(payload) + BATCH_OVERHEAD)
+            return
         await self.send_at_once(messages, transaction=transaction)
 
     async def send_at_once(

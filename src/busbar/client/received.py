@@ -73,20 +73,23 @@ class PeekedMessage:
         return STATES[number] if 0 <= number < len(STATES) else STATES[0]
 
     @property
+    def locked_until(self) -> int:
+        """The end of the lock in ms since 1970; 0 without a lock."""
+        return self._integer("x-opt-locked-until")
+
+    @property
+    def time_to_live(self) -> int:
+        """The time to live in ms; 0 if the message does not expire, or after more than 49 days."""
+        return self._header_integer(2)
+
+    @property
     def partition_key(self) -> str | None:
         return _text(self.annotations.get("x-opt-partition-key"))
 
     @property
     def delivery_count(self) -> int:
         """The number of deliveries before this one."""
-        found = self.sections
-        if found.header == found.delivery_annotations:
-            return 0
-        fields, _ = decode_value(
-            self.payload, value_of(self.payload, found.header, found.end), found.annotations
-        )
-        count = fields[4] if isinstance(fields, list) and len(fields) > 4 else 0
-        return int(count) if isinstance(count, int) else 0
+        return self._header_integer(4)
 
     @property
     def bare(self) -> bytes:
@@ -148,6 +151,11 @@ class PeekedMessage:
         return _text(self.application_properties.get("DeadLetterErrorDescription"))
 
     @property
+    def dead_letter_source(self) -> str | None:
+        """The entity that dead-lettered the message, if it was then moved to another one."""
+        return _text(self.annotations.get("x-opt-deadletter-source"))
+
+    @property
     def _whole(self) -> DecodedMessage:
         if self._decoded is None:
             self._decoded = decode_message(self.payload)
@@ -155,6 +163,16 @@ class PeekedMessage:
 
     def _integer(self, key: str) -> int:
         value = self.annotations.get(key)
+        return int(value) if isinstance(value, int) else 0
+
+    def _header_integer(self, index: int) -> int:
+        found = self.sections
+        if found.header == found.delivery_annotations:
+            return 0
+        fields, _ = decode_value(
+            self.payload, value_of(self.payload, found.header, found.end), found.annotations
+        )
+        value = fields[index] if isinstance(fields, list) and len(fields) > index else 0
         return int(value) if isinstance(value, int) else 0
 
     def __repr__(self) -> str:

@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from busbar import __version__
+from busbar.broker.history import HistoryRecorder
 from busbar.broker.move_runner import MoveRunner
+from busbar.broker.process_figures import process_figures
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.change import EntityChange
 from busbar.cluster.channel import Channel
@@ -24,9 +26,13 @@ from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer, PeerServers
 from busbar.cluster.remote_store import PeerClient
 from busbar.cluster.store_route import StoreRoute
+from busbar.fragment.figures import FiguresOfFragments
 from busbar.model.api import EntityView, TransferReport
 from busbar.model.commands import Command
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect
+from busbar.model.figures import GatewayFigures, ProcessFigures
+from busbar.model.history import ClientName, HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView
 from busbar.store.location import OwnerSilence
 
@@ -45,11 +51,21 @@ class ServingGateway(Protocol):
     def connection_count(self) -> int:
         """How many client connections there are."""
 
+    def figures(self) -> GatewayFigures:
+        """What it has done."""
+
     def adopt(self, what: socket.socket) -> None:
         """Serve a client that the controller has accepted."""
 
     def evict_oldest(self) -> None:
         """Close the oldest connection, since descriptors have run out."""
+
+    def client_names(self, clients: Sequence[tuple[int, int]]) -> list[ClientName | None]:
+        """Who these clients are or were."""
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport: ...
+
+    async def close_connection(self, id: str) -> bool: ...
 
     def close_clients(self) -> None:
         """Close all AMQP connections, since the broker process is cut off."""
@@ -71,6 +87,8 @@ class BrokerNode:
         self._name = name
         self._port = ClusterBroker()
         self._port.own_hosts = lambda: self.channel.hosts.values() if self.channel is not None else ()
+        self.recorder = HistoryRecorder(self._port)
+        """Of the history of messages in the stores of this process."""
         self._moves = MoveRunner(self._port, asyncio.get_running_loop(), clock, self._port.routes.sink_of)
         self._transfer_patience = 0
         self._clock = clock
@@ -79,6 +97,8 @@ class BrokerNode:
         self._gateway: ServingGateway | None = None
         self.on_open: Callable[[], None] = lambda: None
         """Called when the gateway is open."""
+        self.on_log_level: Callable[[str], None] = lambda level: None
+        """Changes the level of the log of this process."""
         self._gateway_name = ""
         self._fd_socket = FdReceiver(
             end,
@@ -99,6 +119,11 @@ class BrokerNode:
     def catalogue_version(self) -> int:
         """The number of the last change of the catalogue that this broker has."""
         return self._port.replica.version
+
+    @property
+    def fragment_figures(self) -> FiguresOfFragments:
+        """What the fragments of this process have done."""
+        return self._port.fragment_figures
 
     def emit(self, effects: list[Effect]) -> None:
         self._port.dispatch(effects)
@@ -184,8 +209,33 @@ class BrokerNode:
             figures=[host.figures() for host in hosts],
         )
 
+    async def history(self, message_id: str) -> list[HistoryStep]:
+        return self.recorder.steps_of(message_id)
+
+    async def client_names(self, clients: Sequence[tuple[int, int]]) -> list[ClientName | None]:
+        return [None] * len(clients) if self._gateway is None else self._gateway.client_names(clients)
+
+    def set_recording(self, recording: HistoryRecording) -> None:
+        self.recorder.set_recording(recording)
+
     async def look_at_store(self, store: str) -> OwnerSilence:
         return await asyncio.to_thread(self.look_at, store)
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        if self._gateway is None:
+            return ConnectionReport([], 0)
+        return await self._gateway.connection_report(query)
+
+    async def close_connection(self, id: str) -> bool:
+        return self._gateway is not None and await self._gateway.close_connection(id)
+
+    def set_log_level(self, level: str) -> None:
+        self.on_log_level(level)
+
+    async def figures(self) -> ProcessFigures:
+        assert self.channel is not None
+        gateway = self._gateway.figures() if self._gateway is not None else GatewayFigures()
+        return process_figures(self._name, self.fragment_figures, self.channel.hosts.values(), gateway)
 
     def close_clients(self) -> None:
         """Close the connections of all clients, with their sessions."""
@@ -203,6 +253,7 @@ class BrokerNode:
         assert self.channel is not None
         loop = asyncio.get_running_loop()
         self._gateway_name = settings.gateway
+        self.recorder.set_recording(settings.recording)
         self.peer_addresses.update(settings.addresses)
         routes: list[StoreRoute] = []
         for store, broker in settings.owners.items():

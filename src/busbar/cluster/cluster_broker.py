@@ -125,6 +125,10 @@ class ClusterBroker(EffectDispatcher):
     def route_to(self, store: str) -> StoreRoute | None:
         return self._stores.get(store)
 
+    def is_near(self, store: str) -> bool:
+        route = self._stores.get(store)
+        return route is not None and route.is_own
+
     def store_moved(self, store: str, broker: str) -> None:
         """Note that another broker process owns a store from now on."""
         route = self._stores.get(store)
@@ -214,6 +218,7 @@ class ClusterBroker(EffectDispatcher):
             if store is not None:
                 store.drop_fragment(fragment)  # rule 3
         self.routes.remove(view.fragments)
+        self.fragment_figures.forget(view.fragments)
 
     # ---- entities ----
 

@@ -23,6 +23,7 @@ from busbar.model.commands import (
     GetSessionState,
     Inspect,
     InspectDuplicates,
+    InspectSession,
     Leave,
     ListSessions,
     Peek,
@@ -64,6 +65,7 @@ from busbar.model.effects import (
     Renewed,
     Sent,
     SessionAccepted,
+    SessionInspected,
     SessionList,
     SessionLost,
     SessionOffered,
@@ -136,7 +138,7 @@ COMMANDS: dict[type[Any], tuple[int, Fields]] = {
     ]),
     Peek: (7, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("sub", Int), ("from_number", Int),
-        ("count", Int), ("max_bytes", Int), ("session", str | None),
+        ("count", Int), ("max_bytes", Int), ("session", str | None), ("with_locks", bool),
     ]),
     CancelScheduled: (8, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("numbers", list[Int]),
@@ -168,69 +170,72 @@ COMMANDS: dict[type[Any], tuple[int, Fields]] = {
         ("fragment", Int), ("origin", Int), ("request", Int), ("updated_after", Int), ("after", str | None),
         ("top", Int),
     ]),
-    ReadTap: (17, [
+    InspectSession: (17, [
+        ("fragment", Int), ("origin", Int), ("request", Int), ("session", str), ("with_state", bool),
+    ]),
+    ReadTap: (18, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("tap", Int), ("sub", Int), ("stream", Int),
         ("after", Int), ("upto", Int), ("count", Int), ("max_bytes", Int),
     ]),
-    ShowTaps: (18, [
+    ShowTaps: (19, [
         ("fragment", Int), ("origin", Int), ("request", Int),
     ]),
-    AdvanceTap: (19, [
+    AdvanceTap: (20, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("tap", Int), ("stream", Int),
         ("position", Int), ("owner", str),
     ]),
-    ResumeTap: (20, [
+    ResumeTap: (21, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("tap", Int), ("owner", str),
     ]),
-    FindTime: (21, [
+    FindTime: (22, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("sub", Int), ("at", Int),
     ]),
-    CommitWrites: (22, [
+    CommitWrites: (23, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("writer", str), ("batch", Int),
     ]),
-    Transact: (23, [
+    Transact: (24, [
         ("fragment", Int), ("origin", Int), ("request", Int),
         ("parts", list[Send | Settle | CancelScheduled | SetSessionState]),
     ]),
-    Probe: (24, [
+    Probe: (25, [
         ("fragment", Int), ("origin", Int), ("request", Int),
         ("parts", list[Send | Settle | CancelScheduled | SetSessionState]),
     ]),
-    ReserveNumbers: (25, [
+    ReserveNumbers: (26, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("count", Int),
     ]),
-    PullOutbox: (26, [
+    PullOutbox: (27, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("target", Int), ("count", Int),
         ("max_bytes", Int), ("after", Int),
     ]),
-    TakeMoved: (27, [
+    TakeMoved: (28, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("source", Int), ("fence", Int),
         ("numbers", list[Int]), ("drafts", list[Draft]),
     ]),
-    RemoveMoved: (28, [
+    RemoveMoved: (29, [
         ("fragment", Int), ("target", Int), ("upto", Int), ("refused", Int), ("condition", str),
         ("text", str),
     ]),
-    AvoidTargets: (29, [
+    AvoidTargets: (30, [
         ("fragment", Int), ("targets", list[Int]),
     ]),
-    ForgetMarks: (30, [
+    ForgetMarks: (31, [
         ("fragment", Int), ("sources", list[Int]),
     ]),
-    Inspect: (31, [
+    Inspect: (32, [
         ("fragment", Int), ("origin", Int), ("request", Int),
     ]),
-    InspectDuplicates: (32, [
+    InspectDuplicates: (33, [
         ("fragment", Int), ("origin", Int), ("request", Int),
     ]),
-    Tick: (33, [
+    Tick: (34, [
         ("fragment", Int),
     ]),
-    ResumeSession: (34, [
+    ResumeSession: (35, [
         ("fragment", Int), ("origin", Int), ("consumer", Int), ("session", str), ("numbers", list[Int]),
         ("nonces", list[Int]), ("holder", str),
     ]),
-    ReleaseHolds: (35, [
+    ReleaseHolds: (36, [
         ("fragment", Int), ("gateway", str),
     ]),
 }
@@ -258,6 +263,7 @@ EFFECTS: dict[type[Any], tuple[int, Fields]] = {
     ]),
     Peeked: (7, [
         ("origin", Int), ("request", Int), ("records", list[Record]), ("lanes", list[Int]),
+        ("locked", list[Int]),
     ]),
     SessionOffered: (8, [
         ("origin", Int), ("request", Int),
@@ -274,49 +280,53 @@ EFFECTS: dict[type[Any], tuple[int, Fields]] = {
     SessionList: (12, [
         ("origin", Int), ("request", Int), ("ids", list[str]),
     ]),
-    Purged: (13, [
+    SessionInspected: (13, [
+        ("origin", Int), ("request", Int), ("until", Int), ("locked", Int), ("size", Int),
+        ("state", bytes | None),
+    ]),
+    Purged: (14, [
         ("origin", Int), ("request", Int), ("count", Int),
     ]),
-    Inspected: (14, [
+    Inspected: (15, [
         ("origin", Int), ("request", Int), ("counts", list[Int]), ("size", Int), ("last", Int),
-        ("duplicates", Int), ("outbox", dict[Int, Int] | None),
+        ("duplicates", Int), ("outbox", dict[Int, Int] | None), ("locked", Int), ("oldest", Int),
     ]),
-    DuplicateReport: (15, [
+    DuplicateReport: (16, [
         ("origin", Int), ("request", Int), ("dropped", Int), ("remembered", Int), ("ids", list[str]),
         ("times", list[Int]), ("numbers", list[Int]),
     ]),
-    TapStates: (16, [
+    TapStates: (17, [
         ("origin", Int), ("request", Int), ("taps", list[TapState]), ("end", Int), ("dead_end", Int),
         ("event_end", Int),
     ]),
-    TapPage: (17, [
+    TapPage: (18, [
         ("origin", Int), ("request", Int), ("heads", bytes), ("contents", list[bytes]),
         ("overlays", dict[Int, dict[str, bytes]]), ("upto", Int),
     ]),
-    EventPage: (18, [
+    EventPage: (19, [
         ("origin", Int), ("request", Int), ("events", list[MessageEvent]), ("upto", Int),
     ]),
-    PositionFound: (19, [
+    PositionFound: (20, [
         ("origin", Int), ("request", Int), ("position", Int),
     ]),
-    OutboxReady: (20, [
+    OutboxReady: (21, [
         ("origin", Int), ("fragment", Int), ("target", Int),
     ]),
-    OutboxPage: (21, [
+    OutboxPage: (22, [
         ("origin", Int), ("request", Int), ("target", Int), ("path", str), ("source", str),
         ("records", list[Record]),
     ]),
-    MovedTaken: (22, [
+    MovedTaken: (23, [
         ("origin", Int), ("request", Int), ("upto", Int), ("refused", Int), ("condition", str),
         ("text", str),
     ]),
-    NumbersReserved: (23, [
+    NumbersReserved: (24, [
         ("origin", Int), ("request", Int), ("first", Int),
     ]),
-    Done: (24, [
+    Done: (25, [
         ("origin", Int), ("request", Int),
     ]),
-    Refused: (25, [
+    Refused: (26, [
         ("origin", Int), ("request", Int), ("condition", str), ("text", str), ("certain", bool),
     ]),
 }

@@ -35,7 +35,10 @@ from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.claims import StoreClaims
 from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
+from busbar.cluster.connection_reports import close_connection_of, connections_of
+from busbar.cluster.gathering import figures_of
 from busbar.cluster.hello import TAKEN_FOR_ENDED, Hello
+from busbar.cluster.history_gathering import gather_history
 from busbar.cluster.node_settings import NodeSettings, node_of, share_of
 from busbar.cluster.owner_watch import OwnerWatch
 from busbar.cluster.remote_store import OUT_OF_REACH
@@ -43,7 +46,10 @@ from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.store_moves import StoreMoves
 from busbar.cluster.supervisor import VIEW_SECONDS
 from busbar.model.api import TransferReport
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.errors import BusbarError, ServerBusy
+from busbar.model.figures import ProcessFigures
+from busbar.model.history import HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.store.contract import StoreError
 from busbar.store.location import OwnerSilence
@@ -93,6 +99,7 @@ class ClusterController:
     ) -> None:
         """`lease` is that of stores; pings and looks at owners derive from it. `settle` is for how long stores are not moved
         after a broker has come or gone. Both are in seconds."""
+        self._recording = HistoryRecording()
         self.takeovers: Counter[str] = Counter()
         """By store, how often it was claimed because its owner was not there."""
         self.unchanged: Callable[[StoreHost], AbstractAsyncContextManager[None]] = lambda host: nullcontext()
@@ -381,6 +388,7 @@ class ClusterController:
                 gateway=broker.gateway,
                 addresses={other.name: other.address for other in others},
                 has_nodes=True,
+                recording=self._recording,
             )
         )
         self._members.add_broker(broker.channel, is_new=False)
@@ -431,6 +439,18 @@ class ClusterController:
             except BusbarError as error:
                 _log.warning("%s is not handed over by %s: %s", store, broker.name, error)
 
+    async def history(self, message_id: str) -> list[HistoryStep]:
+        """What all brokers have recorded of messages with an id."""
+        return await gather_history(
+            message_id, {broker.gateway: broker.there for broker in self._open_brokers()}
+        )
+
+    def set_recording(self, recording: HistoryRecording) -> None:
+        """Have all brokers record the history of these entities, also those that connect later."""
+        self._recording = recording
+        for broker in self._open_brokers():
+            broker.there.set_recording(recording)
+
     async def nodes(self) -> list[NodeView]:
         """What all broker processes show of themselves, with the takeovers that this controller has counted."""
         found = await asyncio.gather(*[_view(broker) for _, broker in sorted(self._brokers.items())])
@@ -439,6 +459,15 @@ class ClusterController:
             found[0] = replace(found[0], figures=[*found[0].figures, *taken])
         return [*found]
 
+    def set_log_level(self, level: str) -> None:
+        """Change the level of the log of all brokers."""
+        for broker in [one.there for one in self._open_brokers()]:
+            broker.set_log_level(level)
+
+    async def figures(self) -> list[ProcessFigures]:
+        """What all broker processes have done. One that does not answer is left out."""
+        return await figures_of([broker.there for broker in self._open_brokers()])
+
     async def transfers(self) -> TransferReport:
         """What all brokers move and hold. One that ends meanwhile is left out."""
         asked = [broker.there.transfers() for broker in self._open_brokers()]
@@ -446,6 +475,14 @@ class ClusterController:
         found = [report for report in reports if isinstance(report, TransferReport)]
         moved = sum(report.moved for report in found)
         return TransferReport(moved, [view for report in found for view in report.transfers])
+
+    async def connections(self, query: ConnectionQuery) -> ConnectionReport:
+        """The connections of the clients of all brokers."""
+        return await connections_of([broker.there for broker in self._open_brokers()], query)
+
+    async def close_connection(self, id: str) -> bool:
+        """Close a connection at the broker that has it; whether one has it."""
+        return await close_connection_of([broker.there for broker in self._open_brokers()], id)
 
     async def abandon(self) -> None:
         """Stop being the controller. Brokers keep their stores and clients, and connect to the next one."""

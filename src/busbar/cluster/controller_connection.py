@@ -146,7 +146,9 @@ class ControllerConnection(Channel):
         for fragment, answer in zip(asked, await asyncio.gather(*waiting), strict=True):
             if isinstance(answer, Inspected):
                 used = found[fragment].last_used
-                found[fragment] = FragmentCounts(used, list(answer.counts), answer.size)
+                found[fragment] = FragmentCounts(
+                    used, list(answer.counts), answer.size, answer.locked, answer.oldest
+                )
         return found
 
     async def apply_change(

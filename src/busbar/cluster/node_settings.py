@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import msgspec
 
-from busbar.model.limits import Limits
+from busbar.model.history import HistoryRecording
+from busbar.model.limits import SHARED_LIMITS, Limits
 from busbar.model.sas import SasRule
 
 
@@ -27,20 +28,13 @@ class NodeSettings(msgspec.Struct, array_like=True):
     """By broker of another node, where its stores can be reached. Empty if all brokers are of one machine."""
     has_nodes: bool = False
     """Whether owners of stores can be frozen or cut off while others claim their stores."""
+    recording: HistoryRecording = HistoryRecording()
+    """Which entities record their history when the gateway opens."""
 
 
 def node_of(broker: str) -> str:
     """The node that a broker belongs to."""
     return broker.rpartition(".")[0]
-
-
-SHARED = (
-    "max_http_connections",
-    "max_unauthenticated_connections",
-    "max_silent_connections",
-)
-"""Limits that are divided among the gateways: of connections that have not authenticated, and of HTTP, which is not counted.
-All others are those of the namespace. Gateways share the limits of AMQP connections by connection_share.py."""
 
 
 def share_of(limits: Limits, number: int, gateways: int) -> Limits:
@@ -49,7 +43,7 @@ def share_of(limits: Limits, number: int, gateways: int) -> Limits:
     All shares together are the limit; the first gateways have what is left of the division. A limit that is lower than the
     number of gateways cannot be shared: each has one then."""
     shares = {}
-    for name in SHARED:
+    for name in SHARED_LIMITS:
         each, left = divmod(getattr(limits, name), gateways)
         shares[name] = max(1, each + (number < left))
     return replace(limits, **shares)

@@ -18,8 +18,11 @@ from busbar.cluster.codec_table import Int
 from busbar.cluster.failures import Failure
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.shared_quota import QuotaCounter
-from busbar.model.api import CatalogueApi, EntityView, StoreApi, TransferReport
+from busbar.model.api import CatalogueApi, ConnectionApi, EntityView, StoreApi, TransferReport
 from busbar.model.commands import Command
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
+from busbar.model.figures import ProcessFigures
+from busbar.model.history import ClientName, HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView
 from busbar.store.location import OwnerSilence
 
@@ -103,13 +106,41 @@ class NodeApi(Protocol):
         """What operators see of this process."""
 
     @since(2)
+    async def history(self, message_id: str) -> Sequence[HistoryStep]:
+        """What this process has recorded of messages with an id."""
+
+    @since(2)
+    async def client_names(self, clients: Sequence[tuple[int, int]]) -> Sequence[ClientName | None]:
+        """Who these clients of its gateway are or were, each by the numbers of its connection and of a consumer."""
+
+    @since(2)
+    def set_recording(self, recording: HistoryRecording) -> None:
+        """Record the history of these entities from now on."""
+
+    @since(2)
     async def look_at_store(self, store: str) -> OwnerSilence:
         """What this process sees of the owner of a store that another one should have."""
+
+    @since(2)
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        """The connections of this process, up to the end of the page that is asked for."""
+
+    @since(2)
+    async def close_connection(self, id: str) -> bool:
+        """Close a connection of this process; whether it has it."""
+
+    @since(2)
+    def set_log_level(self, level: str) -> None:
+        """Change the level of the log of this process."""
+
+    @since(2)
+    async def figures(self) -> ProcessFigures:
+        """What this process has done since it began."""
 
     async def close_gateway(self) -> None: ...
 
 
-class ControllerApi(CatalogueApi, StoreApi, QuotaCounter, Protocol):
+class ControllerApi(CatalogueApi, StoreApi, ConnectionApi, QuotaCounter, Protocol):
     """The controller, as a broker process calls it: the broker API of its gateway, and what concerns its stores."""
 
     async def changes_decided(self) -> None:

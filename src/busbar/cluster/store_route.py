@@ -70,6 +70,11 @@ class StoreRoute(RemoteStore):
         return self._own.epoch if self._own is not None else 0
 
     @property
+    def is_own(self) -> bool:
+        """Whether this process has the store open, and clients here use its host."""
+        return self._own is not None and self._own.is_open and not self.detached
+
+    @property
     def is_available(self) -> bool:
         """Whether the store is open, and can be reached from here."""
         return not self.detached and (

@@ -1,7 +1,10 @@
-"""The forms that create an entity: the fields of each kind, and how a submitted form is read.
+"""The forms that create an entity and change it: the fields of each kind, and how a submitted form is read.
 
 A field is a property of model/properties.py, by its name in the management API. An empty field is not sent, and gets the
 service's default. Values are not checked here: the broker checks them, and its error is shown with the form and its values.
+
+A form for a change has all properties that can be changed, and beside each, hidden, the value that was shown. Only what
+differs from that is sent. So two people who change different properties do not undo each other's change.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from busbar.model.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busbar.model.properties import properties_of
+from busbar.model.properties import EntityProperty, PropertyType, properties_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Form:
 
 
 NAME = "name"
+SHOWN = "shown."
+"""Before the name of a property: the value that the form showed."""
 
 _SIZES = tuple((str(gigabytes * 1024), f"{gigabytes} GB") for gigabytes in range(1, 6))
 _FIELDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
@@ -79,14 +84,42 @@ def _form(kind: EntityType, description: type[EntityDescription]) -> Form:
     )
 
 
-FORMS = {
-    form.kind: form
-    for form in (
-        _form(EntityType.QUEUE, QueueDescription),
-        _form(EntityType.TOPIC, TopicDescription),
-        _form(EntityType.SUBSCRIPTION, SubscriptionDescription),
-    )
+DESCRIPTIONS: dict[EntityType, type[EntityDescription]] = {
+    EntityType.QUEUE: QueueDescription,
+    EntityType.TOPIC: TopicDescription,
+    EntityType.SUBSCRIPTION: SubscriptionDescription,
 }
+FORMS = {kind: _form(kind, description) for kind, description in DESCRIPTIONS.items()}
+
+_STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
+
+
+def _label(element: str) -> str:
+    named = _FIELDS.get(element, ("", "", ()))[0] or _BOXES.get(element, "")
+    words = "".join(f" {char.lower()}" if char.isupper() else char for char in element).strip()
+    return named or words[:1].upper() + words[1:]
+
+
+def _change_field(row: EntityProperty) -> Field:
+    choices = tuple((name, name) for name in _STATUSES) if row.type is PropertyType.STATUS else ()
+    return Field(row.element, _label(row.element), row.help, "", choices)
+
+
+def _change_form(kind: EntityType, description: type[EntityDescription]) -> Form:
+    """The properties of this kind of entity that can be changed."""
+    rows = [row for row in properties_of(description) if not (row.fixed or row.only_atom)]
+    return Form(
+        kind,
+        tuple(_change_field(row) for row in rows if row.type is not PropertyType.BOOLEAN),
+        tuple(
+            CheckBox(row.element, _label(row.element), row.help)
+            for row in rows
+            if row.type is PropertyType.BOOLEAN
+        ),
+    )
+
+
+CHANGE_FORMS = {kind: _change_form(kind, description) for kind, description in DESCRIPTIONS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +150,29 @@ def read(form: Form, sent: Mapping[str, str]) -> FormValues:
     texts = {field.element: sent.get(field.element, "").strip() for field in form.fields}
     ticked = frozenset(box.element for box in form.boxes if box.element in sent)
     return FormValues(sent.get(NAME, "").strip(), texts, ticked)
+
+
+def filled(form: Form, name: str, values: Mapping[str, str]) -> FormValues:
+    """A form with the values of an entity."""
+    return FormValues(
+        name,
+        {field.element: values.get(field.element, "") for field in form.fields},
+        frozenset(box.element for box in form.boxes if values.get(box.element) == "true"),
+    )
+
+
+def shown_values(form: Form, values: FormValues) -> dict[str, str]:
+    """The hidden fields of a form for a change."""
+    boxes = {box.element: "true" if box.element in values.ticked else "false" for box in form.boxes}
+    return {f"{SHOWN}{element}": text for element, text in {**values.texts, **boxes}.items()}
+
+
+def changes(form: Form, sent: Mapping[str, str]) -> dict[str, str]:
+    """What a submitted form changes."""
+    values = read(form, sent)
+    now = shown_values(form, values)
+    return {
+        key.removeprefix(SHOWN): text
+        for key, text in now.items()
+        if key in sent and text != sent[key].strip()
+    }

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from typing import TypeAlias
 
 VOID = frozenset(("input", "link", "meta"))
 
 Attribute = str | int | float | bool | None
+Content: TypeAlias = "str | Markup | Iterable[Content] | None"
+"""What stands in an element: None is nothing, and several may be nested."""
 
 
 class Markup:
@@ -26,9 +29,7 @@ class Markup:
         self.text = text
 
 
-def tag(
-    element: str, /, *content: str | Markup | Iterable[str | Markup] | None, **attributes: Attribute
-) -> Markup:
+def tag(element: str, /, *content: Content, **attributes: Attribute) -> Markup:
     """An element. `class_` and `for_` are written without the underscore, others with '-' in its place."""
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     if element in VOID:
@@ -40,7 +41,7 @@ def document(root: Markup) -> str:
     return f"<!doctype html>\n{root.text}\n"
 
 
-def _escaped(content: str | Markup | Iterable[str | Markup] | None) -> str:
+def _escaped(content: Content) -> str:
     if content is None:
         return ""
     if isinstance(content, Markup):

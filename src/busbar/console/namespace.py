@@ -7,9 +7,12 @@ same client that all commands use. Its methods wait for the network: the console
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from busbar.console.messages import Messages, SessionCalls
 
 
 class EntityType(StrEnum):
@@ -45,6 +48,11 @@ class Address:
     name: str
     topic: str = ""
 
+    @property
+    def path(self) -> str:
+        """The path of the entity in the namespace."""
+        return f"{self.topic}/Subscriptions/{self.name}" if self.topic else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Entity:
@@ -66,6 +74,8 @@ class Entity:
     transfers: int = 0
     """On the way to other entities."""
     failed_transfers: int = 0
+    values: Mapping[str, str] = field(default_factory=dict)
+    """The properties that can be set, by their names in the management API, as people write them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +92,32 @@ class FragmentSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldCounts:
+    """What an entity holds at a moment. A counter of messages that is not reported is -1."""
+
+    messages: int
+    dead_letters: int
+    incoming: int = -1
+    outgoing: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class StoreSummary:
     name: str
     state: str
     reason: str
     fragments: int
     size: str
+    broker: str = ""
+    """The broker process that owns it, if there are several."""
+    usual_commit: str = ""
+    """The time of half of the last commits, at most."""
+    slow_commit: str = ""
+    """The time of 99 of 100."""
+    group: int = 0
+    """Messages of a commit, on average."""
+    note: str = ""
+    """What its operator should know of its place."""
 
     @property
     def open(self) -> bool:
@@ -103,11 +133,163 @@ class EntityPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
-    queues: EntityPage
-    topics: EntityPage
-    stores: Sequence[StoreSummary]
-    """Empty if the key does not allow to list them, or if the broker is not a Busbar."""
+class ProcessSummary:
+    """A process of the namespace. If it is not up, nothing else of it is known."""
+
+    name: str
+    state: str
+    address: str = ""
+    process: int = 0
+    version: str = ""
+    since: str = ""
+    connections: int = 0
+    change: int = 0
+    """The last change of entities that it has."""
+    reaches: int = 0
+    """Other processes whose stores it can use."""
+    stores: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TapSummary:
+    entity: str
+    """The path, with `/$DeadLetterQueue` if it is a tap of dead letters."""
+    name: str
+    owner: str
+    records: str
+    created: str
+    lag: int
+    """Messages that it has not passed, at most."""
+    kept: int
+    size: str
+    truncated: bool
+    limited: bool
+    """A store with a part of it is unavailable: the numbers are those of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleValues:
+    """A rule of a subscription: a filter of one kind, and an action."""
+
+    name: str
+    kind: str = "SqlFilter"
+    """SqlFilter, CorrelationFilter, TrueFilter or FalseFilter."""
+    sql: str = ""
+    system: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the system that must be equal, by their names in the management API."""
+    properties: str = ""
+    """Application properties that must be equal: lines of KEY=VALUE or KEY:TYPE=VALUE."""
+    action: str = ""
+    text: str = ""
+    """The filter for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """An authorization rule. Keys are there only if they were asked for."""
+
+    name: str
+    rights: Sequence[str]
+    updated: str = ""
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Keys and connection strings, by what they are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSummary:
+    """A link of a client: what the client does on it, and with which entity."""
+
+    role: str
+    entity: str
+    messages: int
+    rate: float
+    unsettled: int
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSummary:
+    """A connection of a client, with the sums of its links."""
+
+    id: str
+    address: str
+    client: str
+    keys: Sequence[str]
+    """The names of the rules whose keys it has used."""
+    since: str
+    rate: float
+    unsettled: int
+    credit: int
+    link_count: int
+    links: Sequence[LinkSummary]
+    broker: str = ""
+    tls: bool = False
+    websocket: bool = False
+    slow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionsPage:
+    connections: Sequence[ConnectionSummary]
+    total: int
+    silent: int
+    """Brokers that did not answer."""
+
+
+class Connections(Protocol):
+    """The AMQP connections of clients. Every method raises NamespaceFailure."""
+
+    def list(self, entity: str, sort: str, skip: int, limit: int) -> ConnectionsPage:
+        """Connections with links to an entity, or all, in the order of model/connection_views.py."""
+
+    def get(self, id: str) -> ConnectionSummary: ...
+
+    def close(self, id: str) -> None: ...
+
+
+class Rules(Protocol):
+    """The rules of subscriptions. Every method raises NamespaceFailure."""
+
+    def list(self, subscription: Address) -> Sequence[RuleValues]: ...
+
+    def get(self, subscription: Address, name: str) -> RuleValues: ...
+
+    def create(self, subscription: Address, rule: RuleValues) -> None: ...
+
+    def update(self, subscription: Address, rule: RuleValues) -> None: ...
+
+    def delete(self, subscription: Address, name: str) -> None: ...
+
+
+class OperatorView(Protocol):
+    """What operators look at. Every method raises NamespaceFailure."""
+
+    def counts(self) -> Mapping[str, HeldCounts]:
+        """What each queue and subscription holds now, by its path. A large namespace may leave some out."""
+
+    def stores(self) -> Sequence[StoreSummary]:
+        """Empty if the key does not allow to list them, or if the broker is not a Busbar."""
+
+    def processes(self) -> Sequence[ProcessSummary]: ...
+
+    def taps(self, most: int) -> tuple[Sequence[TapSummary], bool]:
+        """Taps of the namespace, those that are furthest behind first, and whether there are more."""
+
+
+class AccessRules(Protocol):
+    """The authorization rules of an entity, or of the whole namespace (None). Every method raises NamespaceFailure."""
+
+    def list(self, owner: Address | None) -> Sequence[AccessRule]: ...
+
+    def keys(self, owner: Address | None, name: str) -> AccessRule:
+        """The rule with its keys."""
+
+    def create(self, owner: Address | None, name: str, rights: Sequence[str]) -> None: ...
+
+    def renew(self, owner: Address | None, name: str, which: str) -> AccessRule:
+        """Replace the `primary` or the `secondary` key. Returns the rule with its keys."""
+
+    def delete(self, owner: Address | None, name: str) -> None: ...
 
 
 class Namespace(Protocol):
@@ -117,16 +299,38 @@ class Namespace(Protocol):
     def place(self) -> str:
         """The address of the namespace, for people."""
 
-    def overview(self, queues_from: int, topics_from: int, limit: int) -> Overview: ...
+    @property
+    def rules(self) -> Rules: ...
+
+    @property
+    def operation(self) -> OperatorView: ...
+
+    @property
+    def access_rules(self) -> AccessRules: ...
+
+    @property
+    def connections(self) -> Connections: ...
+
+    @property
+    def messages(self) -> Messages: ...
+
+    @property
+    def sessions(self) -> SessionCalls: ...
+
+    def list(
+        self, kind: EntityType, skip: int, limit: int, *, topic: str = "", search: str = ""
+    ) -> EntityPage:
+        """Queues, topics, or the subscriptions of a topic, in the order of names: those whose names contain `search`."""
 
     def entity(self, address: Address) -> Entity: ...
 
-    def fragments(self, queue: str) -> Sequence[FragmentSummary]: ...
-
-    def subscriptions(self, topic: str, skip: int, limit: int) -> EntityPage: ...
+    def fragments(self, address: Address) -> Sequence[FragmentSummary]: ...
 
     def create(self, address: Address, values: Mapping[str, str]) -> None:
         """Create an entity with these properties, by their names in the management API; values as people write them (`1m`,
         `true`)."""
+
+    def update(self, address: Address, values: Mapping[str, str]) -> None:
+        """Change these properties, and no others."""
 
     def delete(self, address: Address) -> None: ...

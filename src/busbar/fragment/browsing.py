@@ -7,18 +7,20 @@ Rules of peek
 - Each lane is read by itself and may be cut short. Nothing beyond the end of such a lane is shown. The caller continues
   behind the last number it has seen, and would never see the rest.
 - With a session, only its messages are shown. No lock is needed for that.
+- If it was asked for, each message has the end of its lock. The lock of a message of a session ends with the session's.
 """
 
 from __future__ import annotations
 
 from mypy_extensions import i64
 
+from busbar.fragment.locks import FOREVER
 from busbar.fragment.reads import Read, ReadPage
 from busbar.fragment.state import State
 from busbar.fragment.sub_queues import peeked_lanes
 from busbar.model.commands import Inspect, InspectDuplicates, Peek
 from busbar.model.effects import DuplicateReport, Inspected, Peeked
-from busbar.model.message import Record
+from busbar.model.message import ACTIVE, Record
 
 
 def peek_reads(state: State, command: Peek) -> list[Read]:
@@ -57,7 +59,20 @@ def peek(state: State, command: Peek) -> None:
             break
         shown.append(record)
         lanes.append(lane)
-    state.effects.append(Peeked(command.origin, command.request, shown, lanes))
+    locked = [_locked_until(state, record) for record in shown] if command.with_locks else []
+    state.effects.append(Peeked(command.origin, command.request, shown, lanes, locked))
+
+
+def _locked_until(state: State, record: Record) -> int:
+    """The end of the lock of a message; 0 if it is not locked."""
+    lock = state.locks.held.get(record.n)
+    if lock is None:
+        return 0
+    if lock.until != FOREVER:
+        return lock.until if lock.until > state.now else 0
+    sessions, id = state.sessions, record.session_id
+    session = sessions.held.get(id) if sessions is not None and id is not None else None
+    return 0 if session is None else session.until
 
 
 def _number(entry: tuple[int, int, Record]) -> int:
@@ -71,8 +86,30 @@ def inspect(state: State, command: Inspect) -> None:
     if state.outbox.pairs:
         waiting = {target: int(pair.count) for target, pair in state.outbox.pairs.items()}
     state.effects.append(
-        Inspected(command.origin, command.request, list(head.counts), head.size, head.last, dropped, waiting)
+        Inspected(
+            command.origin,
+            command.request,
+            list(head.counts),
+            head.size,
+            head.last,
+            dropped,
+            waiting,
+            state.locks.counts[ACTIVE],
+            _oldest(state),
+        )
     )
+
+
+def _oldest(state: State) -> i64:
+    """When the first active message was enqueued, by what is in memory: the first one that is available, and the lock that
+    has been held longest. 0: it is not known without a read."""
+    first = state.main.first()
+    oldest: i64 = first.enqueued if first is not None else 0
+    for lock in state.locks.held.values():
+        if lock.lane == ACTIVE and (oldest == 0 or lock.record.enqueued < oldest):
+            oldest = lock.record.enqueued
+        break
+    return oldest
 
 
 def inspect_duplicates(state: State, command: InspectDuplicates) -> None:

@@ -27,7 +27,7 @@ from busbar.fragment.outbox import BACK, DISABLED, HOPS, MISSING, UNACCEPTABLE, 
 from busbar.fragment.reads import Read, ReadPage
 from busbar.fragment.serving import take_expired, window_reads
 from busbar.fragment.state import State
-from busbar.fragment.text import dead_letter, merged
+from busbar.fragment.text import dead_letter, merged, reason_of
 from busbar.fragment.window import Window
 from busbar.model.commands import Tick
 from busbar.model.effects import DEAD_LETTERED, FORWARDED
@@ -178,6 +178,7 @@ def _refuse(state: State, lane: i64, record: Record, to: i64, overlay: Overlay, 
         state.dead_letter(lane, record, record.deliveries, both)
     else:
         state.delete(lane, [record], DEAD_LETTERED)
+        state.figures.dead_letter(reason_of(overlay))
         put_dead(state, record, to, both, now)
 
 
@@ -248,4 +249,6 @@ def put_straight(state: State, records: list[Record], drafts: list[Draft] | None
         size += record.size
         count += 1
     state.outbox.add(state.ledger, entering, size, forward.path)
+    if state.history is not None:
+        state.history.note_all(entering, FORWARDED, now, forward.path)
     return records[count:] if count > 0 else records

@@ -167,6 +167,7 @@ def _refuse(state: State, pair: OutboxPair, command: RemoveMoved, now: i64) -> N
             _pause_forwarding(state, now)
         else:
             why = why_not_moved(command.condition, pair.path, command.text)
+            state.figures.dead_letter(reason_of(why))
             put_dead(state, record, to, merged(record.overlay, why), now)
 
 
@@ -206,3 +207,5 @@ def put_dead(state: State, record: Record, lane: i64, overlay: Overlay | None, n
     window.arrive(dead, unread)
     if lane == DEAD and state.taps is not None:
         state.record_event(dead, DEAD_LETTERED, 0, reason_of(overlay))
+    elif state.history is not None:
+        state.note_step(dead, DEAD_LETTERED, 0, reason_of(overlay))

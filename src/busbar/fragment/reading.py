@@ -29,6 +29,7 @@ from busbar.model.commands import (
     Demand,
     FindTime,
     GetSessionState,
+    InspectSession,
     ListSessions,
     Peek,
     Probe,
@@ -103,6 +104,8 @@ def _session_reads(state: State, sessions: MessageSessions, command: Command, no
         return session_accepting.state_reads(sessions, command.origin, command.consumer, False)
     if isinstance(command, ListSessions):
         return session_accepting.list_reads(state, command)
+    if isinstance(command, InspectSession):
+        return session_accepting.inspect_reads(command)
     if isinstance(command, ResumeSession):
         return session_holds.resume_reads(state, sessions, command)
     return []

@@ -21,6 +21,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from busbar.fragment.changes import OVERHEAD
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.locks import FOREVER
 from busbar.fragment.reads import Read, ReadByNumber, ReadPage
@@ -150,6 +151,7 @@ def _serve(state: State, window: Window, now: i64, clock: i64, nonce: i64, budge
     until = now + state.settings.lock_ms
     burst_bytes = state.bounds.burst_bytes
     fragment = state.ledger.head.fragment
+    figures = state.figures
     while budget > 0 and waiting:
         consumer: Consumer = waiting[0]
         limit = consumer.credit if consumer.credit < budget else budget
@@ -163,6 +165,8 @@ def _serve(state: State, window: Window, now: i64, clock: i64, nonce: i64, budge
             state.expire(window.lane, expired)
             continue
         budget -= count
+        figures.messages_out += count
+        figures.bytes_out += window.taken_bytes - count * OVERHEAD
         consumer.credit -= count
         if consumer.credit == 0:
             consumer.waiting = False
@@ -284,7 +288,12 @@ def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i6
     if missing:
         text = f"There is no deferred message with the sequence number {missing[0]}, or it is locked."
         state.refuse(command, MessageNotFound.condition, text)
-    elif command.delete:
+        return
+    size: i64 = 0
+    for record in records:
+        size += record.size - OVERHEAD
+    state.figures.went(len(records), size)
+    if command.delete:
         state.delete(lane, records, RECEIVED_AND_DELETED)
         state.effects.append(DeferredReceived(command.origin, command.request, records, 0, 0))
     elif session is not None:

@@ -10,8 +10,9 @@ Rules
   The fragment holds it itself and removes its messages first (session_serving.py). If a consumer accepts it by name
   meanwhile, the rest is removed while that consumer holds it.
 - Renewing sets the end of the session lock, and with it of all locks under it, to now + the lock duration.
-- Only the holder reads and writes the state. The state counts in the entity's size together with the session's id, because a
-  receiver can create any number of sessions. A state that would take the entity over its quota is refused.
+- Only the holder writes the state. The holder reads it, and so does an inspection, which changes nothing.
+- The state counts in the entity's size together with the session's id, because a receiver can create any number of sessions.
+  A state that would take the entity over its quota is refused.
 """
 
 from __future__ import annotations
@@ -34,11 +35,19 @@ from busbar.model.commands import (
     CancelAwait,
     Command,
     GetSessionState,
+    InspectSession,
     ListSessions,
     RenewSession,
     SetSessionState,
 )
-from busbar.model.effects import Done, Renewed, SessionAccepted, SessionOffered, SessionState
+from busbar.model.effects import (
+    Done,
+    Renewed,
+    SessionAccepted,
+    SessionInspected,
+    SessionOffered,
+    SessionState,
+)
 from busbar.model.effects import SessionList as SessionIds
 from busbar.model.errors import (
     InvalidOperation,
@@ -223,6 +232,15 @@ def state_reads(sessions: MessageSessions, origin: i64, consumer: i64, with_stat
     return [ReadSession(session.id, with_state)]
 
 
+def apply_to_state(state: State, sessions: MessageSessions, command: Command, now: i64) -> None:
+    if isinstance(command, GetSessionState):
+        read_state(state, sessions, command, now)
+    elif isinstance(command, SetSessionState):
+        write_state(state, sessions, command, now)
+    elif isinstance(command, InspectSession):
+        inspect(state, sessions, command, now)
+
+
 def read_state(state: State, sessions: MessageSessions, command: GetSessionState, now: i64) -> None:
     session = _of_holder(state, sessions, command, command.consumer, now)
     if session is not None:
@@ -278,7 +296,7 @@ def _supplied(state: State, session: MessageSession) -> bytes | None:
     return None
 
 
-# ---- enumeration ----
+# ---- enumeration and inspection ----
 
 
 def list_reads(state: State, command: ListSessions) -> list[Read]:
@@ -293,3 +311,23 @@ def list_sessions(state: State, command: ListSessions) -> None:
         if isinstance(read, ReadSessionIds):
             ids = read.ids
     state.effects.append(SessionIds(command.origin, command.request, ids))
+
+
+def inspect_reads(command: InspectSession) -> list[Read]:
+    return [ReadSession(command.session, command.with_state)]
+
+
+def inspect(state: State, sessions: MessageSessions, command: InspectSession, now: i64) -> None:
+    size: i64 = -1
+    stored: bytes | None = None
+    for read in state.supplied:
+        if isinstance(read, ReadSession) and read.session == command.session:
+            size = read.size
+            stored = read.state
+    until: i64 = 0
+    locked: i64 = 0
+    session = sessions.held.get(command.session)
+    if session is not None and session.consumer is not None and session.until > now:
+        until = session.until
+        locked = len(session.numbers)
+    state.effects.append(SessionInspected(command.origin, command.request, until, locked, size, stored))

@@ -57,6 +57,7 @@ def expire_sessions(state: State, sessions: MessageSessions, now: i64, limit: i6
             break
         key = session.key()
         locks = _let_go(state, sessions, session)
+        state.figures.locks_lost += len(locks)
         left = False
         for lock in locks:
             record = fail_delivery(state, lock, lock.record.overlay, LOCK_EXPIRED)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from busbar.fragment.changes import OVERHEAD
 from busbar.fragment.locks import FOREVER
 from busbar.fragment.reads import Read, ReadExpiry
 from busbar.fragment.session_ending import give_up
@@ -246,6 +247,7 @@ def _deliver(state: State, session: MessageSession, nonce: i64, budget: i64) -> 
     window = session.window
     records = window.take(limit, state.bounds.burst_bytes, 0)  # time 0: no message expires by itself
     count: i64 = len(records)
+    state.figures.went(count, window.taken_bytes - count * OVERHEAD)
     consumer.credit -= count
     if consumer.credit == 0 and consumer.waiting:
         consumer.waiting = False

@@ -5,8 +5,9 @@
     dead-letter            DEAD             DEAD_DEFERRED
     transfer dead-letter   TRANSFER_DEAD    TRANSFER_DEAD_DEFERRED
 
-A sub-queue is named by its available lane. Only available lanes have a window. The outbox is no sub-queue: a peek that names
-its lane shows it, and nothing else reaches it. In both dead-letter queues nothing expires or is dead-lettered.
+A sub-queue is named by its available lane. Only available lanes have a window. A peek that names a lane of deferred or
+scheduled messages shows that lane alone. The outbox is no sub-queue: a peek that names its lane shows it, and nothing else
+reaches it. In both dead-letter queues nothing expires or is dead-lettered.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ _PEEKED: Final[dict[int, list[int]]] = {
     ACTIVE: [ACTIVE, DEFERRED, SCHEDULED],
     DEAD: [DEAD, DEAD_DEFERRED],
     TRANSFER_DEAD: [TRANSFER_DEAD, TRANSFER_DEAD_DEFERRED],
+    DEFERRED: [DEFERRED],
+    SCHEDULED: [SCHEDULED],
+    DEAD_DEFERRED: [DEAD_DEFERRED],
+    TRANSFER_DEAD_DEFERRED: [TRANSFER_DEAD_DEFERRED],
     OUTBOX: [OUTBOX],
 }
 
@@ -67,5 +72,5 @@ def in_dead_letter_queue(lane: i64) -> bool:
 
 
 def peeked_lanes(sub: i64) -> list[int]:
-    """The lanes that a peek of a sub-queue, or of the outbox, shows."""
+    """The lanes that a peek of a sub-queue, of one of its lanes, or of the outbox, shows."""
     return _PEEKED.get(sub, _PEEKED[ACTIVE])

@@ -43,6 +43,7 @@ class Window:
         self.ready: list[Record] = []  # from `at` on; ascending
         self.at: i64 = 0
         self.bytes: i64 = 0  # of what is ready
+        self.taken_bytes: i64 = 0  # of what was taken last
         self.returned: dict[int, Record] = {}
         self.returned_bytes: i64 = 0  # of those that have their content
         self._order: list[int] = []  # a heap of the numbers in `returned`
@@ -155,6 +156,7 @@ class Window:
             i += 1
         taken = ready[at:i]
         self.bytes -= size
+        self.taken_bytes = size
         self._pass_to(i)
         return taken
 
@@ -165,11 +167,12 @@ class Window:
             record = self.first()
             if record is None or record.content is None or record.expired(now):
                 break
-            size += record.size
-            if size > max_bytes and taken:
+            if size + record.size > max_bytes and taken:
                 break
+            size += record.size
             self.drop_first()
             taken.append(record)
+        self.taken_bytes = size
         return taken
 
     def first(self) -> Record | None:

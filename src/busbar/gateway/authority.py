@@ -11,7 +11,8 @@ nothing is normalised before the signature is compared.
 3. A resource without a scheme begins with a host only if that part cannot be an entity name: it has a port, is an IP
    address, `localhost` or the cloud's. `sr=orders` is the queue and never the whole namespace, whatever the client calls the
    host.
-4. If a rule is deleted or changed, its grants end: `renewed` returns what is left of a grant.
+4. If a rule is deleted or changed, its grants end: `renewed` returns what is left of a grant. That holds for the rules of
+   the namespace, too. Until the catalogue is known, they are those that this process was started with.
 5. Keys and tokens never reach a log or an error text, and are compared in constant time.
 """
 
@@ -34,7 +35,7 @@ _MAX_PATH = 600
 """Longer than the path of any rule of any subscription."""
 
 EntityRules = Callable[[str], Sequence[AuthorizationRule]]
-"""The authorization rules of the entity with a path (any case); none if it has none or does not exist."""
+"""The authorization rules of the entity with a path (any case), or of the namespace (''); none if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,10 @@ class Grant:
         lowered = path.lower()
         if self.path and lowered != self.path and not lowered.startswith(self.path + "/"):
             return False
-        return not self.owner or _is_part(lowered, self.owner)
+        return not self.owner or is_part_of(lowered, self.owner)
 
 
-def _is_part(path: str, entity: str) -> bool:
+def is_part_of(path: str, entity: str) -> bool:
     """Whether the path (both in lower case) is the entity's or that of something inside it."""
     if not path.startswith(entity):
         return False
@@ -71,7 +72,7 @@ def _owners(path: str) -> Iterator[str]:
     """The paths whose rules count for a path: itself, and those above it that it may be a part of, innermost first."""
     end = len(path)
     while end > 0:
-        if _is_part(path, path[:end]):
+        if is_part_of(path, path[:end]):
             yield path[:end]
         end = path.rfind("/", 0, end)
 
@@ -80,7 +81,7 @@ class Authority:
     """Verifies tokens and passwords; `$cbs`, HTTP and SASL PLAIN share it."""
 
     def __init__(self, rules: list[SasRule], entity_rules: EntityRules = lambda path: ()) -> None:
-        self._rules = {rule.name: rule for rule in rules}
+        self._first_rules = {rule.name: rule for rule in rules}
         self._entity_rules = entity_rules
         self.refused = RefusedTokens()
         """Recent refusals, for the log. Callers add them, because they have the address of the client."""
@@ -134,11 +135,13 @@ class Authority:
     def _find_rules(self, owner: str, name: str) -> list[SasRule]:
         # The Python SDK encodes a rule's name twice when it has special characters.
         names = (name, unquote_plus(name))
-        if not owner:
-            return [self._rules[each] for each in dict.fromkeys(names) if each in self._rules]
+        rules = self._entity_rules(owner)
+        if not owner and not rules:
+            first = self._first_rules
+            return [first[each] for each in dict.fromkeys(names) if each in first]
         return [
             SasRule(rule.name, (rule.primary_key, rule.secondary_key), frozenset(rule.rights))
-            for rule in self._entity_rules(owner)
+            for rule in rules
             if rule.name in names
         ]
 

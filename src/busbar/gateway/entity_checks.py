@@ -9,6 +9,7 @@ from typing import Final
 from busbar.model.api import EntityView
 from busbar.model.entities import (
     EntityStatus,
+    NamespaceDescription,
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,
@@ -28,8 +29,8 @@ NO_RECEIVER: Final = "Cannot create a message receiver on an entity with auto-fo
 
 
 def check_has_messages(entity: EntityView) -> None:
-    """Nothing can be sent to a rule or received from it."""
-    if isinstance(entity.description, RuleDescription):
+    """Nothing can be sent to a rule or to the namespace, or received from it."""
+    if isinstance(entity.description, RuleDescription | NamespaceDescription):
         raise EntityNotFound(entity.path)
 
 
@@ -77,7 +78,7 @@ def check_can_receive(entity: EntityView, sub: int) -> None:
     if isinstance(description, TopicDescription):
         if sub != TRANSFER_DEAD:
             raise InvalidOperation(not_received_from(entity.path))
-    elif not isinstance(description, RuleDescription):
+    elif not isinstance(description, RuleDescription | NamespaceDescription):
         _check_keeps_messages(entity.path, sub, description)
     status = _status(entity)
     if not status.can_receive:
@@ -103,13 +104,13 @@ def message_size(entity: EntityView, limits: Limits) -> int:
     description = entity.description
     own = (
         0
-        if isinstance(description, SubscriptionDescription | RuleDescription)
+        if isinstance(description, SubscriptionDescription | RuleDescription | NamespaceDescription)
         else description.max_message_size
     )
     return limits.message_size(own)
 
 
 def _status(entity: EntityView) -> EntityStatus:
-    if isinstance(entity.description, RuleDescription):
+    if isinstance(entity.description, RuleDescription | NamespaceDescription):
         raise EntityNotFound(entity.path)
     return entity.description.status

@@ -6,10 +6,11 @@ import asyncio
 import secrets
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from busbar.gateway.amqp.connection import GatewayConnection
 from busbar.gateway.authority import Authority
+from busbar.gateway.connection_registry import ConnectionRegistry
 from busbar.gateway.gateway_quota import GatewayQuota
 from busbar.gateway.http.app import build_app
 from busbar.gateway.http.connection import HttpServer
@@ -22,6 +23,9 @@ from busbar.gateway.listening.protocol_detection import WireProtocol
 from busbar.gateway.listening.websocket import WebSocketBridge
 from busbar.gateway.services import GatewayServices
 from busbar.model.api import BrokerApi, ConnectionQuota
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport, merged
+from busbar.model.figures import GatewayFigures, view_of
+from busbar.model.history import ClientName
 from busbar.model.limits import Limits
 
 
@@ -41,8 +45,16 @@ class Gateway:
         identity = secrets.token_hex(4)
         quota = quota or GatewayQuota(limits)
         self._attached = LinkRegistry(quota)
+        self._connections = ConnectionRegistry(identity)
         self._service = GatewayServices(
-            port, authority, limits, self._attached, f"busbar-{identity}", f"Reference:{identity}", broker
+            port,
+            authority,
+            limits,
+            self._attached,
+            f"busbar-{identity}",
+            f"Reference:{identity}",
+            broker,
+            connections=self._connections,
         )
         self._port = port
         self._beat = limits.min_auto_delete_on_idle / 3000
@@ -79,6 +91,29 @@ class Gateway:
     def connection_count(self) -> int:
         """The number of connections."""
         return self._limiter.connection_count
+
+    def client_names(self, clients: Sequence[tuple[int, int]]) -> list[ClientName | None]:
+        """Who these clients are or were, each by the number of its connection at the broker and of a consumer."""
+        return [self._service.clients.name(origin, consumer) for origin, consumer in clients]
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        """The AMQP connections of this gateway, up to the end of the page that is asked for."""
+        return await self._connections.report(query)
+
+    async def page_of_connections(self, query: ConnectionQuery) -> ConnectionReport:
+        """The page alone, for a namespace with this one gateway."""
+        return merged([await self._connections.report(query)], query)
+
+    async def close_connection(self, id: str) -> bool:
+        """Close an AMQP connection; whether this gateway has it."""
+        return self._connections.close(id)
+
+    def figures(self) -> GatewayFigures:
+        """What it has done, for operators."""
+        service = self._service
+        return GatewayFigures(
+            self._attached.link_count, dict(service.refusals.by_condition), view_of(service.deliveries)
+        )
 
     def close_clients(self) -> None:
         """Close all AMQP connections, so that no client relies on a session any more. Clients may connect again."""

@@ -2,7 +2,7 @@
 
 1. A new token for the same path replaces the old one. A connection holds MAX_GRANTS at most.
 2. A grant is valid until `token_grace` after its end.
-3. The entities of the rules behind grants are watched: a change of a rule changes its grants.
+3. The entities of the rules behind grants are watched, and the namespace likewise: a change of a rule changes its grants.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from busbar.gateway.authority import Grant
 from busbar.gateway.link_registry import EntityListener
 from busbar.gateway.services import GatewayServices
 from busbar.model.errors import QuotaExceeded
-from busbar.model.names import key_of
+from busbar.model.names import NAMESPACE_ENTRY, key_of
 
 MAX_GRANTS = 1_000
 """Maximum number of tokens for different paths that a connection may hold."""
@@ -33,6 +33,11 @@ class Grants:
 
     def __bool__(self) -> bool:
         return bool(self._held)
+
+    @property
+    def key_names(self) -> list[str]:
+        """The names of the rules behind the grants."""
+        return sorted({grant.rule for grant in self._held})
 
     def may(self, right: str, path: str, now: int) -> bool:
         return any(
@@ -62,7 +67,7 @@ class Grants:
 
     def renew(self, entity: str) -> bool:
         """Replace the grants of a changed entity by what its rules grant now; whether there were any."""
-        owner = key_of(entity)
+        owner = "" if entity == NAMESPACE_ENTRY else key_of(entity)
         if all(grant.owner != owner for grant in self._held):
             return False
         renewed = [grant if grant.owner != owner else self._authority.renewed(grant) for grant in self._held]
@@ -80,9 +85,9 @@ class Grants:
 
     def _hold(self, grants: Iterable[Grant]) -> None:
         """Replace all grants, and watch the entities whose rules they follow from."""
-        before = {grant.owner for grant in self._held if grant.owner}
+        before = {grant.owner or NAMESPACE_ENTRY for grant in self._held}
         self._held = list(grants)
-        after = {grant.owner for grant in self._held if grant.owner}
+        after = {grant.owner or NAMESPACE_ENTRY for grant in self._held}
         if self._holder is None:
             return
         for owner in after - before:

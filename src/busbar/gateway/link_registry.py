@@ -22,6 +22,9 @@ class EntityListener(Protocol):
 
     def entity_changed(self, path: str, view: EntityView | None) -> None: ...
 
+    def session_holder(self, path: str, session: str) -> str:
+        """The client of the connection, if it holds that message session of an entity; else empty."""
+
 
 class LinkRegistry:
     def __init__(self, quota: ConnectionQuota) -> None:
@@ -69,9 +72,22 @@ class LinkRegistry:
             if not relying:
                 del self._relying[key_of(owner)]
 
+    @property
+    def link_count(self) -> int:
+        """The number of links to entities."""
+        return sum(sum(links.values()) for links in self._links.values())
+
     def entities(self) -> list[str]:
         """The entities that have links now."""
         return list(self._links)
+
+    def session_holder(self, path: str, session: str) -> str:
+        """The client of this gateway that holds a message session of an entity; empty if none does."""
+        for who in self._links.get(key_of(path), ()):
+            found = who.session_holder(path, session)
+            if found:
+                return found
+        return ""
 
     def changed(self, path: str, view: EntityView | None) -> None:
         """Notify the connections that use an entity, or rely on its rules, that it has changed or was deleted."""
@@ -80,4 +96,4 @@ class LinkRegistry:
             try:
                 who.entity_changed(path, view)
             except Exception:
-                _log.exception("a connection failed on a change of '%s'", path)
+                _log.exception("a connection failed on a change of '%s'", path, extra={"entity": path})

@@ -56,6 +56,7 @@ class RefusedTokens:
                 address or "unknown",
                 _text(rule),
                 _text(reason),
+                extra={"address": address},
             )
 
     def _say_repeats(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 
-from busbar.model.api import EntityView
+from busbar.model.api import EntityView, FragmentApi
 from busbar.partitions.routing import Router
 
 
-def new_router(entity: EntityView, repeats: bool = False) -> Router:
-    return Router(entity, secrets.randbelow(len(entity.fragments)), repeats)
+def new_router(broker: FragmentApi, entity: EntityView, repeats: bool = False) -> Router:
+    return Router(entity, secrets.randbelow(len(entity.fragments)), repeats, broker.is_near)

@@ -6,9 +6,14 @@ from dataclasses import dataclass, field
 
 from busbar.gateway.amqp.transactions import GatewayTransactions
 from busbar.gateway.authority import Authority
+from busbar.gateway.client_names import ClientNames
+from busbar.gateway.connection_registry import ConnectionRegistry
 from busbar.gateway.held_replies import HeldReplies
 from busbar.gateway.link_registry import LinkRegistry
+from busbar.gateway.refusals import Refusals
 from busbar.model.api import BrokerApi
+from busbar.model.figures import DELIVERY_BOUNDS
+from busbar.model.histogram import Histogram
 from busbar.model.limits import Limits
 from busbar.partitions.session_rotation import SessionRotations
 
@@ -29,3 +34,8 @@ class GatewayServices:
     session_turns: SessionRotations = field(default_factory=SessionRotations)
     held_replies: HeldReplies = field(default_factory=HeldReplies)
     transactions: GatewayTransactions = field(default_factory=GatewayTransactions)
+    clients: ClientNames = field(default_factory=ClientNames)
+    connections: ConnectionRegistry = field(default_factory=ConnectionRegistry)
+    refusals: Refusals = field(default_factory=Refusals)
+    deliveries: Histogram = field(default_factory=lambda: Histogram(DELIVERY_BOUNDS))
+    """Times from enqueuing to delivery, in milliseconds."""

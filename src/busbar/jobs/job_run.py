@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from busbar.client.errors import BusbarClientError, NotFound
-from busbar.jobs.edits import EditError
 from busbar.jobs.failure_text import JobError, JobFailureKind, condition_of, kind_of, sentence_of
 from busbar.jobs.interruption import Interruption, JobInterrupted
 from busbar.jobs.spark_log import STANDARD_ERROR, SparkLog
+from busbar.operations.rewriting import EditError
 
 
 class JobFailed(Exception):

@@ -39,14 +39,7 @@ from busbar.client.blocking import BlockingFactory, BlockingReceiver, connect
 from busbar.client.received import Received
 from busbar.client.sender import Writer
 from busbar.jobs import fault_points
-from busbar.jobs.browsing import without_sub_queue
-from busbar.jobs.edits import (
-    DEAD_LETTER_PROPERTIES,
-    Changes,
-    FieldEdit,
-    parse_edits,
-    rewritten,
-)
+from busbar.jobs.edits import FieldEdit, parse_edits
 from busbar.jobs.failure_text import JobError, JobFailureKind
 from busbar.jobs.reaching import Notice, no_notice, reach
 from busbar.jobs.redrive_sources import DeadLetterSource, FailedTransferSource, RedriveSource
@@ -63,6 +56,8 @@ from busbar.jobs.resending import (
     writer_name,
 )
 from busbar.model.names import key_of, parent_and_name, without_dead_letters
+from busbar.operations.paths import MessagePath
+from busbar.operations.rewriting import DEAD_LETTER_PROPERTIES, Changes, rewritten
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,7 +132,8 @@ def redrive(
     unless the entity has another duration). `trust` is a file with certificate authorities. Raises RedriveError, EditError,
     BusbarClientError.
     """
-    entity, sub_queue = without_sub_queue(entity.strip("/"))
+    place = MessagePath.parse(entity)
+    entity, sub_queue = place.entity, place.sub_queue
     target = _checked_target(entity, target.strip("/"), sub_queue)
     text, trust = _revealed(connection, trust)
     parsed = parse_edits(edits)
@@ -147,7 +143,7 @@ def redrive(
     with connect(text, retry=Retry(patience=wait), name="busbar-redrive", trust=trust) as factory:
         source: RedriveSource
         if sub_queue == FailedTransferSource.sub_queue:
-            source = FailedTransferSource(entity, text, wait, trust)
+            source = FailedTransferSource(factory, entity)
         else:
             source = DeadLetterSource(factory, entity)
         _check_target(factory, target, dry_run, on_notice)

@@ -8,18 +8,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from busbar.client.blocking import BlockingFactory
-from busbar.jobs.browsing import STATES, TRANSFER_DEAD_LETTERS, BrowsedMessage, browse
-from busbar.jobs.edits import DEAD_LETTER_PROPERTIES, Changes, shown_value
+from busbar.client.received import PeekedMessage
+from busbar.jobs.edits import shown_value
 from busbar.message.decoded import DecodedMessage, decode_message
 from busbar.model.message import DEAD
 from busbar.model.names import key_of
+from busbar.operations.browsing import MessageKind, browse
+from busbar.operations.paths import DEAD_LETTER, TRANSFER_DEAD_LETTER, MessagePath
+from busbar.operations.rewriting import DEAD_LETTER_PROPERTIES, Changes
 from busbar.pages.rows import TapMessageRow, decode_messages, properties_of, raw_message
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REASON: Final = DEAD_LETTER_PROPERTIES[0]
 NUMBER_BITS: Final = 48
@@ -46,10 +46,10 @@ class RedriveSource(Protocol):
 
 
 class DeadLetterSource:
-    sub_queue = "deadletter"
+    sub_queue = DEAD_LETTER
 
     def __init__(self, factory: BlockingFactory, entity: str) -> None:
-        self._taps = factory.taps(entity, sub_queue="deadletter")
+        self._taps = factory.taps(entity, sub_queue=DEAD_LETTER)
         self._ends = self._taps.ends()
         # As the broker spells it: the same entity under another spelling is the same source.
         self.entity = self.name = self._ends.entity
@@ -82,39 +82,34 @@ class DeadLetterSource:
 class FailedTransferSource:
     """The enqueued time in the ids of its messages distinguishes the entity from a later one of the same name."""
 
-    sub_queue = "transferdeadletter"
+    sub_queue = TRANSFER_DEAD_LETTER
     incarnation = ""
 
-    def __init__(self, entity: str, connection: str, wait: float, trust: Path | None) -> None:
+    def __init__(self, factory: BlockingFactory, entity: str) -> None:
         self.entity = entity
-        self.name = key_of(entity + TRANSFER_DEAD_LETTERS)
-        self._connection = connection
-        self._wait = wait
-        self._trust = trust
+        self._factory = factory
+        self._path = str(MessagePath(entity, TRANSFER_DEAD_LETTER))
+        self.name = key_of(self._path)
 
     def offer_all(self, offer: Offer) -> None:
-        def look(message: BrowsedMessage) -> None:
-            if message.state == STATES[0]:
-                offer(message.sequence_number, message.enqueued, message.reason)
-
-        self._browse(look)
+        for message in self._messages():
+            offer(message.sequence_number, message.enqueued_time, message.dead_letter_reason or "")
 
     def samples(self, wanted: Mapping[int, Changes], most: int) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-
-        def look(browsed: BrowsedMessage) -> bool:
-            number, count = browsed.sequence_number, browsed.delivery_count
+        if not most:
+            return found
+        for each in self._messages():
+            number = each.sequence_number
             if number in wanted:
-                found.append(_sample(number, browsed.message, count, browsed.reason, {}))
-            return len(found) < most
-
-        if most:
-            self._browse(look)
+                reason = each.dead_letter_reason or ""
+                found.append(_sample(number, each.decode(), each.delivery_count, reason, {}))
+                if len(found) == most:
+                    break
         return found
 
-    def _browse(self, look: Callable[[BrowsedMessage], bool | None]) -> None:
-        path = self.entity + TRANSFER_DEAD_LETTERS
-        browse(path, connection=self._connection, look=look, wait=self._wait, trust=self._trust)
+    def _messages(self) -> Iterator[PeekedMessage]:
+        return browse(self._factory, self._path, kind=MessageKind.ACTIVE)
 
 
 def _reason(row: TapMessageRow) -> str:

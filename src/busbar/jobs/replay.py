@@ -34,7 +34,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from busbar.client.sender import Writer
-from busbar.jobs.edits import PARTITION_KEY, FieldEdit, parse_edits, shown_value
+from busbar.jobs.edits import FieldEdit, parse_edits, shown_value
 from busbar.jobs.reaching import Notice, no_notice
 from busbar.jobs.replay_source import (
     ReadEstimate,
@@ -50,6 +50,7 @@ from busbar.jobs.resending import ResendResult, TargetRefused, check_target, wri
 from busbar.jobs.time_span import TimeSpan
 from busbar.model.commands import MAX_BATCH
 from busbar.model.names import key_of, parent_and_name, without_dead_letters
+from busbar.operations.rewriting import PARTITION_KEY
 from busbar.spark.secrets import Secret
 
 if TYPE_CHECKING:

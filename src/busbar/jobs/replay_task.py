@@ -12,9 +12,9 @@ from pyspark import TaskContext
 from busbar.amqp.codec import EncodeError
 from busbar.client import BusbarClientError
 from busbar.client.sender import Writer
-from busbar.jobs.edits import EditError, rewritten
 from busbar.jobs.resending import MOST_EXAMPLES, Pace, Resender, ResendMessage, ResendResult, source_id
 from busbar.model.errors import BusbarError
+from busbar.operations.rewriting import EditError, rewritten
 from busbar.spark.connection import client_of_process
 from busbar.spark.secrets import Secret
 from busbar.spark.sink import translated

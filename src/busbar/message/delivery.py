@@ -104,14 +104,17 @@ def encode_delivery(
     return w.getvalue() + _behind(record, content, False)
 
 
-def encode_peeked(record: Record, number: i64, partition_id: i64, state: i64, omit_body: bool) -> bytes:
-    """The message as a peek shows it, with its state. Without its body it has an empty data section in that place."""
+def encode_peeked(
+    record: Record, number: i64, partition_id: i64, state: i64, omit_body: bool, locked_until: i64 = 0
+) -> bytes:
+    """The message as a peek shows it, with its state. Without its body it has an empty data section in that place. If
+    `locked_until` is not 0, it is the end of the lock that some receiver has."""
     content = _content(record)
     w = BytesWriter()
     _write_header(w, content, record.ttl, record.deliveries)
     if content[0] & DELIVERY:
         _write_delivery_annotations(w, content, b"")
-    _write_annotations(w, record, content, number, 0, partition_id, state)
+    _write_annotations(w, record, content, number, locked_until, partition_id, state)
     return w.getvalue() + _behind(record, content, omit_body)
 
 

@@ -10,9 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from busbar.model.access import AccessChange
 from busbar.model.commands import Command
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect
 from busbar.model.entities import Description, EntityKind, RuleDescription, Tier
+from busbar.model.figures import ProcessFigures
+from busbar.model.history import HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView
 from busbar.model.taps import TapChange, TapDescription
 
@@ -51,6 +55,9 @@ class RuntimeProperties:
 
     active: int = 0
     """Locked messages included."""
+    locked: int = 0
+    oldest: int = 0
+    """When the first active message was enqueued; 0: there is none, or it is not in memory."""
     dead_letter: int = 0
     scheduled: int = 0
     deferred: int = 0
@@ -124,6 +131,8 @@ class StoreView:
     fragments: int = 0
     size: int = 0
     """Bytes on the disk."""
+    free: int = -1
+    """Bytes that are free on its disk; -1: not known."""
     lost_at: int = 0
     """When it was re-created because its file had disappeared (0: never, since the broker started)."""
     lost_messages: int = 0
@@ -211,6 +220,9 @@ class FragmentApi(Protocol):
     def submit(self, commands: Commands) -> None:
         """Submit commands. Every command with an answer gets it: its effect, or Refused."""
 
+    def is_near(self, store: str) -> bool:
+        """Whether this process has the store open, so that commands for it do not cross to another process."""
+
     async def entity(self, path: str) -> EntityView:
         """The entity (or rule) of that path, in any case. Raises EntityNotFound or another BusbarError."""
 
@@ -236,6 +248,10 @@ class CatalogueApi(Protocol):
     async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
         """Entities in the order of names. `parent` is the topic of subscriptions, the subscription of rules, '' otherwise.
         Raises EntityNotFound if the parent does not exist."""
+
+    async def change_access(self, path: str, name: str, change: AccessChange) -> EntityView:
+        """Change an authorization rule of a queue, a topic or the namespace (''). Raises EntityNotFound,
+        EntityAlreadyExists, ArgumentError, ArgumentOutOfRange, InvalidOperation."""
 
     async def change_rules(self, changes: Sequence[RuleChange]) -> None:
         """Add and remove rules of subscriptions, in their order and in one change: all of it is done, or nothing. Raises
@@ -291,8 +307,26 @@ class StoreApi(Protocol):
     async def nodes(self) -> Sequence[NodeView]:
         """The processes of the namespace."""
 
+    async def log_level(self, level: str) -> str:
+        """Change the level of the log of all processes (empty: leave it as it is); returns the level. Raises
+        ArgumentError."""
+
+    async def figures(self) -> Sequence[ProcessFigures]:
+        """What the processes have done that serve clients. Those that do not answer are left out."""
+
     async def transfers(self) -> TransferReport:
         """What is moved from entities to others, and what is held. Broker processes that cannot be reached are left out."""
+
+    async def history(self, message_id: str, entity: str = "") -> Sequence[HistoryStep]:
+        """What was recorded of messages with an id, in the order of time: in one entity (a topic with its subscriptions) or
+        in all. Broker processes that cannot be reached are left out."""
+
+    async def recording(self) -> HistoryRecording:
+        """Which entities record their history."""
+
+    async def record_history(self, entity: str, on: bool) -> HistoryRecording:
+        """Let an entity record its history from now on, or stop that; all of them if `entity` is empty. Raises
+        EntityNotFound."""
 
     async def change_store(self, name: str, to: str) -> StoreView:
         """Change a store to `offline`, `online`, `reset`, or `forced-reset` (for one that an operator took offline); returns
@@ -308,6 +342,16 @@ class StoreApi(Protocol):
         Raises InvalidOperation."""
 
 
+class ConnectionApi(Protocol):
+    """The AMQP connections of the clients of a namespace, for operators."""
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        """A page of the connections of all gateways. Raises ArgumentError, ArgumentOutOfRange."""
+
+    async def close_connection(self, id: str) -> bool:
+        """Close a connection; its client gets the reason. False: there is none with that id."""
+
+
 class ProcessApi(Protocol):
     """The process that the gateway is in, for the probes of supervisors."""
 
@@ -319,5 +363,5 @@ class ProcessApi(Protocol):
         stores."""
 
 
-class BrokerApi(FragmentApi, CatalogueApi, StoreApi, ProcessApi, Protocol):
+class BrokerApi(FragmentApi, CatalogueApi, StoreApi, ConnectionApi, ProcessApi, Protocol):
     """Everything that a gateway can request."""

@@ -161,7 +161,8 @@ class ReceiveDeferred(Command):
 class Peek(Command):
     """Look, without locking, at messages of a sub-queue in every state, from a number on. Answer: Peeked.
 
-    With `session`, only at those of that message session.
+    If `sub` is a lane of deferred or scheduled messages, only at those. With `session`, only at those of that message
+    session. `with_locks` asks for the ends of their locks.
     """
 
     def __init__(
@@ -174,6 +175,7 @@ class Peek(Command):
         count: i64,
         max_bytes: i64,
         session: str | None = None,
+        with_locks: bool = False,
     ) -> None:
         super().__init__(fragment, origin, request)
         self.sub = sub
@@ -181,6 +183,7 @@ class Peek(Command):
         self.count = count
         self.max_bytes = max_bytes
         self.session = session
+        self.with_locks = with_locks
 
 
 @final
@@ -301,6 +304,19 @@ class ListSessions(Command):
         self.updated_after = updated_after
         self.after = after
         self.top = top
+
+
+@final
+class InspectSession(Command):
+    """Ask who holds a message session and what its state is, without holding it. Answer: SessionInspected.
+
+    The state itself is part of the answer only `with_state`.
+    """
+
+    def __init__(self, fragment: i64, origin: i64, request: i64, session: str, with_state: bool) -> None:
+        super().__init__(fragment, origin, request)
+        self.session = session
+        self.with_state = with_state
 
 
 # ---- taps, and writers that repeat themselves ----

@@ -10,6 +10,8 @@ from busbar.model.message import Overlay, Record
 
 MOVER_ORIGIN: Final = -1
 """The origin of the process's mover. Gateway connections have positive origins."""
+HISTORY_ORIGIN: Final = -2
+"""The origin of the process's recorder of what happens to messages."""
 
 
 class Effect:
@@ -102,12 +104,19 @@ class DeferredReceived(Effect):
 
 @final
 class Peeked(Effect):
-    """Messages in ascending order of number, with the lane of each."""
+    """Messages in ascending order of number, with the lane of each.
 
-    def __init__(self, origin: i64, request: i64, records: list[Record], lanes: list[int]) -> None:
+    `locked` has the ends of their locks (0: not locked) in the same order, if the command asked for them. Otherwise it is
+    empty.
+    """
+
+    def __init__(
+        self, origin: i64, request: i64, records: list[Record], lanes: list[int], locked: list[int]
+    ) -> None:
         super().__init__(origin, request)
         self.records = records
         self.lanes = lanes
+        self.locked = locked
 
 
 @final
@@ -155,6 +164,24 @@ class SessionList(Effect):
 
 
 @final
+class SessionInspected(Effect):
+    """Who holds a message session, and its state.
+
+    `until` is the end of the session lock; 0: no consumer holds the session. `locked` is the number of its locked messages.
+    `size` is the number of bytes that the state takes; -1: there is none.
+    """
+
+    def __init__(
+        self, origin: i64, request: i64, until: i64, locked: i64, size: i64, state: bytes | None
+    ) -> None:
+        super().__init__(origin, request)
+        self.until = until
+        self.locked = locked
+        self.size = size
+        self.state = state
+
+
+@final
 class Purged(Effect):
     def __init__(self, origin: i64, request: i64, count: i64) -> None:
         super().__init__(origin, request)
@@ -165,7 +192,9 @@ class Purged(Effect):
 class Inspected(Effect):
     """Counts by lane, bytes kept, the last number given, and how many duplicates were ever dropped.
 
-    `outbox` has the number of messages that wait for each fragment of another entity; None: there are none.
+    `outbox` has the number of messages that wait for each fragment of another entity; None: there are none. `locked` is the
+    number of active messages that are locked. `oldest` is when the first active message was enqueued (0: there is none, or
+    it is not in memory).
     """
 
     def __init__(
@@ -177,6 +206,8 @@ class Inspected(Effect):
         last: i64,
         duplicates: i64 = 0,
         outbox: dict[int, int] | None = None,
+        locked: i64 = 0,
+        oldest: i64 = 0,
     ) -> None:
         super().__init__(origin, request)
         self.counts = counts
@@ -184,6 +215,8 @@ class Inspected(Effect):
         self.last = last
         self.duplicates = duplicates
         self.outbox = outbox
+        self.locked = locked
+        self.oldest = oldest
 
 
 @final
@@ -301,6 +334,55 @@ PURGED: Final = 8
 DUPLICATE_DROPPED: Final = 9
 CONSUMED: Final = 10  # by a tap
 FORWARDED: Final = 11  # to another entity
+# Of the history of a message alone; taps do not have these.
+SENT: Final = 20
+SCHEDULED_FOR_LATER: Final = 21
+PUBLISHED: Final = 22  # by a topic
+COPIED: Final = 23  # into a subscription
+ARRIVED: Final = 24  # from another entity
+ACTIVATED: Final = 25  # it was scheduled, and is due
+CANCELLED: Final = 26
+DELIVERED: Final = 27
+RELEASED: Final = 28
+LOCK_LOST: Final = 29  # a receiver settled it without its lock: nothing was changed
+SENT_VIA: Final = 30  # it is for another entity
+
+
+@final
+class MessageStep:
+    """A step in the history of a message: one of the outcomes above, or of the history alone."""
+
+    def __init__(
+        self,
+        n: i64,
+        what: i64,
+        time: i64,
+        deliveries: i64,
+        reason: str,
+        content: bytes | None,
+        by: i64,
+        consumer: i64,
+    ) -> None:
+        self.n = n
+        self.what = what
+        self.time = time
+        self.deliveries = deliveries
+        self.reason = reason
+        self.content = content  # has the message id; None: the message is known by its number alone
+        self.by = by  # an origin; 0: the broker
+        self.consumer = consumer  # of that origin; 0: none
+
+
+@final
+class Happened(Effect):
+    """What happened to messages of a fragment, in order, for the recorder of the process. As every effect, it comes when
+    all of it is durable."""
+
+    def __init__(self, fragment: i64, path: str, steps: list[MessageStep]) -> None:
+        super().__init__(HISTORY_ORIGIN, 0)
+        self.fragment = fragment
+        self.path = path
+        self.steps = steps
 
 
 @final

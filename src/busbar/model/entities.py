@@ -212,9 +212,19 @@ class RuleDescription:
 
 DEFAULT_RULE = "$Default"
 
+
+@dataclass(frozen=True, slots=True)
+class NamespaceDescription:
+    """What the catalogue keeps of the namespace itself."""
+
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+    configured: tuple[tuple[str, str], ...] = ()
+    """The rules of the last configuration: their names, and fingerprints of what it had for them."""
+
+
 EntityDescription = QueueDescription | TopicDescription | SubscriptionDescription
 """Entities that messages are sent to or received from."""
-Description = EntityDescription | RuleDescription
+Description = EntityDescription | RuleDescription | NamespaceDescription
 """Everything in the catalogue."""
 
 
@@ -223,6 +233,7 @@ class EntityKind(StrEnum):
     TOPIC = "Topic"
     SUBSCRIPTION = "Subscription"
     RULE = "Rule"
+    NAMESPACE = "Namespace"
 
 
 def kind_of(description: Description) -> EntityKind:
@@ -230,7 +241,16 @@ def kind_of(description: Description) -> EntityKind:
         return EntityKind.QUEUE
     if isinstance(description, TopicDescription):
         return EntityKind.TOPIC
+    if isinstance(description, NamespaceDescription):
+        return EntityKind.NAMESPACE
     return EntityKind.SUBSCRIPTION if isinstance(description, SubscriptionDescription) else EntityKind.RULE
+
+
+def authorization_rules_of(description: Description) -> tuple[AuthorizationRule, ...]:
+    """The authorization rules of a queue, a topic or the namespace. Others have none."""
+    if isinstance(description, QueueDescription | TopicDescription | NamespaceDescription):
+        return description.authorization_rules
+    return ()
 
 
 class Tier(StrEnum):

@@ -43,6 +43,20 @@ class TapNotFound(EntityNotFound):
         BusbarError.__init__(self, f"'{path}' has no tap '{tap}'.")
 
 
+class AuthorizationRuleNotFound(EntityNotFound):
+    """The entity exists, but has no such authorization rule."""
+
+    def __init__(self, what: str, rule: str) -> None:
+        BusbarError.__init__(self, f"{what} has no authorization rule '{rule}'.")
+
+
+class ConnectionNotFound(EntityNotFound):
+    """No client has a connection with that id, now."""
+
+    def __init__(self, id: str) -> None:
+        BusbarError.__init__(self, f"There is no connection '{id}'; it may have ended.")
+
+
 class TapTruncated(BusbarError):
     """A tap reached a limit, and messages that it had not passed were dropped."""
 
@@ -239,6 +253,10 @@ _BY_CONDITION: dict[str, type[BusbarError]] = {
         BatchOver,
     )
 }
+
+
+CONDITIONS = tuple(sorted({EntityNotFound.condition, *_BY_CONDITION}))
+"""All conditions that a client can get."""
 
 
 def error_of(condition: str, text: str, certain: bool = True) -> BusbarError:

@@ -53,7 +53,9 @@ class Limits:
     max_taps: int = 20  # of an entity, those of its dead-letter queue included
     max_tap_page_bytes: int = 3 * 1024 * 1024  # of messages in one reply; a single larger one is shown too
     max_tap_page_count: int = 20_000
-    max_metrics_samples: int = 80_000  # of entities and their taps, in one scrape: 10,000 queues without taps
+    max_metrics_samples: int = (
+        240_000  # of entities and their taps, in one scrape: 10,000 busy queues without taps
+    )
     # Connections: what a client may hold before and after it has authenticated
     max_frame_size: int = 64 * 1024
     idle_timeout: int = 240_000
@@ -111,3 +113,12 @@ def limits_of(tier: Tier) -> Limits:
         max_entities=0,
         max_size_in_megabytes=81_920,
     )
+
+
+SHARED_LIMITS = (
+    "max_http_connections",
+    "max_unauthenticated_connections",
+    "max_silent_connections",
+)
+"""Limits that are divided among the gateways: of connections that have not authenticated, and of HTTP, which is not counted.
+All others are those of the namespace. Gateways share the limits of AMQP connections by cluster/connection_share.py."""

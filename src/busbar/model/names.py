@@ -13,6 +13,8 @@ from __future__ import annotations
 import ipaddress
 import re
 
+NAMESPACE_ENTRY = "$namespace"
+"""The path of the namespace in the catalogue. No entity can have it, and no address leads to it."""
 SUBSCRIPTIONS = "Subscriptions"
 RULES = "Rules"
 

@@ -117,13 +117,13 @@ PROPERTIES = (
         "ForwardTo",
         "forward_to",
         PropertyType.PATH,
-        "Pass messages on to this queue or topic ('': stop). Not served yet: its clients are refused.",
+        "Pass messages on to this queue or topic ('': stop).",
     ),
     EntityProperty(
         "ForwardDeadLetteredMessagesTo",
         "forward_dead_lettered_messages_to",
         PropertyType.PATH,
-        "Not supported yet: the broker refuses any but ''.",
+        "Pass dead letters on to this queue or topic ('': stop).",
     ),
     EntityProperty(
         "AutoDeleteOnIdle",

@@ -2,21 +2,23 @@
 
 1. A regular entity has one fragment, and there is nothing to choose.
 2. A message with a key goes to the fragment of its key (model/partitioning.py), and only there.
-3. Messages without a key go round robin, in turns of at most TURN_MESSAGES or TURN_BYTES. Each sender begins at a random
-   fragment. A sender that waits for each answer changes the fragment with every message. While earlier deliveries are
-   unanswered, the sender stays with their fragment. If at least PIPELINED of them were unanswered at a time, it stays for
-   the whole turn. Then its messages are stored together, as many in a commit as on a regular entity. Fragments of one store
-   follow each other, so neighbouring turns share commits.
+3. Messages without a key go round robin, in turns of at most TURN_MESSAGES or TURN_BYTES, over the fragments whose stores
+   are near: those of the sender's own broker process. So they do not cross to another process, and the brokers share the
+   work as they share the connections. If no store is near, they go over all fragments. Each sender begins at a random one.
+   A sender that waits for each answer changes the fragment with every message. While earlier deliveries are unanswered,
+   the sender stays with their fragment. If at least PIPELINED of them were unanswered at a time, it stays for the whole
+   turn. Then its messages are stored together, as many in a commit as on a regular entity. Fragments of one store follow
+   each other, so neighbouring turns share commits.
 4. If a fragment certainly did not store a message, because its store is unavailable or it is full, the next fragment gets
    it. That is one of another store, if there are several. This ends when each fragment was tried once or FAILOVER_MS have
-   passed. The turn ends, too.
+   passed. The turn ends, too, and the sender goes over all fragments once.
 5. If a message of a writer that may repeat itself (writers.py) has no other key, its key is its message id.
 6. A batch is stored as a whole or not at all. So all its messages have the same key, or none has one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from busbar.model.api import EntityView
 from busbar.model.effects import Refused
@@ -39,17 +41,27 @@ DISTINCT_KEYS = (
 class Router:
     """The fragments of one entity, as one sender reaches them."""
 
-    def __init__(self, entity: EntityView, first: int, repeats: bool = False) -> None:
-        """`first` is the index in the round robin after which this sender begins; callers draw it at random."""
+    def __init__(
+        self,
+        entity: EntityView,
+        first: int,
+        repeats: bool = False,
+        is_near: Callable[[str], bool] = lambda store: True,
+    ) -> None:
+        """`first` is the place in the round robin after which this sender begins; callers draw it at random. `is_near` is
+        asked for the stores of the fragments at the beginning of each round."""
         self.fragments = entity.fragments
+        self._stores = entity.stores
+        self._is_near = is_near
         self.partitioned = len(entity.fragments) > 1
         description = entity.description
         self._detects_duplicates = repeats or (
             isinstance(description, QueueDescription | TopicDescription)
             and description.requires_duplicate_detection
         )
-        self._order = indexes_by_store(entity)
-        self._place = first
+        self._all = indexes_by_store(entity)
+        self._order = self._near()
+        self._place = first % max(1, len(self._order))
         self._turn_messages = 0
         self._turn_bytes = 0
         self._under_way = 0
@@ -87,7 +99,10 @@ class Router:
 
     def next_index(self) -> int:
         """The next fragment in turn, for a single message."""
-        self._place = (self._place + 1) % len(self._order)
+        self._place += 1
+        if self._place >= len(self._order):
+            self._place = 0
+            self._order = self._near()
         self._turn_messages = self._turn_bytes = self._peak = 0
         return self._order[self._place]
 
@@ -110,6 +125,14 @@ class Router:
         """End the turn of a fragment that did not store a message."""
         if self._order[self._place] == index:
             self._turn_messages = TURN_MESSAGES
+            self._place = self._all.index(index)
+            self._order = self._all
+
+    def _near(self) -> list[int]:
+        """The fragments of the next round."""
+        if len(self._stores) < len(self._all):
+            return self._all
+        return [index for index in self._all if self._is_near(self._stores[index])] or self._all
 
     def next_index_after(self, index: int) -> int:
         """The fragment to try when this one did not store a message."""

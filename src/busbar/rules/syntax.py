@@ -133,7 +133,7 @@ NUMBER: /(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?/
 
 @cache
 def _parser() -> Lark:
-    return Lark(_GRAMMAR, parser="lalr", start=["filter", "actions"])
+    return Lark(_GRAMMAR, parser="lalr", start=["filter", "actions"], propagate_positions=True)
 
 
 def check_filter(expression: str) -> None:

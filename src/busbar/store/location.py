@@ -57,6 +57,8 @@ class StoreLocation:
     """What this process has seen of the owner."""
     note_silence: Callable[[OwnerSilence], None] = lambda seen: None
     """Lets the next claim begin with what another process has seen of the owner."""
+    free: Callable[[], int] = lambda: -1
+    """Bytes that are free on the disk; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True)

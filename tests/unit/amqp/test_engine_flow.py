@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.amqp.connection import Connection
-from busbar.amqp.credit import MASK, sendable, serial_distance, window_left
+from busbar.amqp.credit import MASK, delivered, sendable, serial_distance, window_left
 from busbar.amqp.events import Arrived, Closed, CreditChanged, Disposed, LinkAttaching
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED, empty_state
@@ -181,6 +181,10 @@ def test_drain() -> None:
     _, client = wire.run()
     assert names(client) == ["Arrived", "CreditChanged"]
     assert the(CreditChanged, client).drain and ours.credit == 0 and ours.delivery_count == 10
+    for link in (ours, theirs):
+        assert delivered(link.delivery_count, link.uncounted) == 2, (
+            "credit that was given back is no delivery"
+        )
     ours.grant(5)
     server, _ = wire.run()
     assert theirs.credit == 5 and not the(CreditChanged, server).drain

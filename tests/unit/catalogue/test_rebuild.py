@@ -10,10 +10,19 @@ from busbar.catalogue.change import FRAGMENT_COUNTER
 from busbar.catalogue.membership import StoreRows, read_rows
 from busbar.catalogue.rebuild import RebuildReport, rebuild
 from busbar.catalogue.store_definitions import encode_entry
+from busbar.model.access import AccessAction, AccessChange
 from busbar.model.commands import Send
 from busbar.model.effects import Sent
-from busbar.model.entities import QueueDescription, SubscriptionDescription, TopicDescription
+from busbar.model.entities import (
+    AuthorizationRule,
+    NamespaceDescription,
+    QueueDescription,
+    Right,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from busbar.model.errors import EntityNotFound
+from busbar.model.names import NAMESPACE_ENTRY
 from busbar.store.catalogue_contract import VersionedEntry
 from busbar.store.contract import StoreError
 from tests.unit.broker.hosting import draft
@@ -65,6 +74,21 @@ async def test_all_is_there_again_and_numbers_go_on() -> None:
         assert len(here.catalogue) == len(views) + 1, "a rule"
         made = await here.catalogue.create("new", PARTITIONED)
         assert min(made.fragments) > max(gone.fragments), "ids that were given once are not given again"
+
+
+async def test_a_renewed_key_of_the_namespace_stays_renewed() -> None:
+    disks = Disks()
+    async with started(disks) as here:
+        rule = AuthorizationRule("Root", frozenset(Right), "old", "second")
+        await here.catalogue.create(NAMESPACE_ENTRY, NamespaceDescription((rule,)))
+        await here.catalogue.create("q", QUEUE)
+        await here.catalogue.change_access("", "Root", AccessChange(AccessAction.RENEW, renewed="primary"))
+        (renewed,) = here.catalogue.authorization_rules("")
+        assert renewed.primary_key != "old" and renewed.secondary_key == "second"
+    assert rebuilt(disks).entities == ["q"]
+    async with started(disks) as here:
+        assert here.catalogue.authorization_rules("") == (renewed,)
+        assert [view.path for view in here.catalogue.entities()] == ["q"]
 
 
 async def test_what_was_deleted_while_a_store_was_away_stays_deleted() -> None:

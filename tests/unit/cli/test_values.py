@@ -92,3 +92,8 @@ def test_sizes(text: str, count: int) -> None:
 def test_what_is_not_a_size(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size like 512KiB"):
         values.size(text)
+
+
+@pytest.mark.parametrize("text", ["30s", "1m", "1h30m", "14d", "1d2h3m4.5s", "unlimited"])
+def test_a_duration_is_shown_as_it_is_typed(text: str) -> None:
+    assert values.short_duration(values.duration(text)) == text

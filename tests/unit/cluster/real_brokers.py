@@ -95,7 +95,7 @@ async def real_brokers(data: Path, brokers: int = 2, stores: int = 4) -> AsyncIt
     namespace = parse_config("{}", "no configuration")
     tls = own_files(data, ["localhost"])
     try:
-        async with server._broker(directory, namespace, config, asyncio.Event()) as running:
+        async with server._broker(directory, namespace, config, [], asyncio.Event()) as running:
             edge = await server._edge(running, [], namespace.limits, tls, server_context(tls))
             try:
                 yield RealBrokers(running)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from busbar.broker.host_api import StoreState
@@ -24,6 +24,9 @@ from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.api import EntityView
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport
+from busbar.model.figures import GatewayFigures
+from busbar.model.history import ClientName
 from busbar.model.limits import Limits
 from harness.memory_store import Disk
 from harness.waiting import until
@@ -36,11 +39,23 @@ class NoClients:
 
     connection_count = 0
 
+    def figures(self) -> GatewayFigures:
+        return GatewayFigures()
+
     def adopt(self, what: socket.socket) -> None:
         what.close()
 
     def evict_oldest(self) -> None:
         pass
+
+    def client_names(self, clients: Sequence[tuple[int, int]]) -> list[ClientName | None]:
+        return [None] * len(clients)
+
+    async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
+        return ConnectionReport([], 0)
+
+    async def close_connection(self, id: str) -> bool:
+        return False
 
     def close_clients(self) -> None:
         """Nothing: there are none."""

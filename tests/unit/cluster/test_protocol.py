@@ -18,6 +18,7 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.codec import WireError
 from busbar.cluster.hello import PROTOCOL_VERSIONS
 from busbar.cluster.node_settings import NodeSettings
+from busbar.model.access import AccessAction, AccessChange
 from busbar.model.api import (
     EntityView,
     FragmentView,
@@ -27,6 +28,7 @@ from busbar.model.api import (
     TransferReport,
 )
 from busbar.model.commands import Command, Inspect, Leave
+from busbar.model.connection_views import ConnectionQuery, ConnectionReport, ConnectionView, LinkShown
 from busbar.model.entities import (
     QueueDescription,
     RuleDescription,
@@ -35,6 +37,8 @@ from busbar.model.entities import (
     Tier,
 )
 from busbar.model.errors import ServerBusy
+from busbar.model.figures import GatewayFigures, HistogramView, ProcessFigures
+from busbar.model.history import ClientName, HistoryRecording, HistoryStep
 from busbar.model.limits import Limits
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
@@ -46,7 +50,13 @@ from busbar.store.location import OwnerSilence
 VIEW = EntityView("Orders", QueueDescription(lock_duration=7_000), (3,), 1, 2, ("store-0",))
 RULE = ("blue", RuleDescription(SqlFilter("colour = 'blue'")))
 TAP = TapDescription("tap", owner="me")
+RECORDING = HistoryRecording(False, ("orders", "news/Subscriptions/eu"))
+STEP = HistoryStep(5, "q", "sent", "m", 1, 7, 2, "why", "g", 3, 4, 7, ClientName("shop", "10.0.0.5", "r"))
 TRANSFERS = TransferReport(7, [])
+TIMES = HistogramView([1, 2], 30)
+FIGURES = ProcessFigures(
+    "broker-0", 7, GatewayFigures(3, {"other": 1}, TIMES), {"store-0": TIMES}, {"other": 2}, {7: [1, 2, 3]}
+)
 NODE_VIEW = NodeView(
     "broker-0", since=5, channels=["broker-1"], stores=["store-0"], figures=[StoreFigures("store-0", 3)]
 )
@@ -59,12 +69,18 @@ NODE = NodeSettings(
 
 Case = tuple[str, tuple[object, ...], object]
 
+QUERY = ConnectionQuery("orders", "unsettled", 10, 20)
+LINK = LinkShown("l", "orders", "receiver", 2**40, 1.5, 3, 4)
+CONNECTIONS = ConnectionReport(
+    [ConnectionView("5f2c09ab-17", "127.0.0.1:1", 1, "broker-1", key_names=["Root"], links=[LINK])], 12, 1
+)
 CONTROLLER: list[Case] = [
     ("entity", ("orders",), VIEW),
     ("create", ("orders", QueueDescription(), None), VIEW),
     ("create", ("t/Subscriptions/s", SubscriptionDescription(), RULE), VIEW),
     ("update", ("orders", QueueDescription(max_delivery_count=3)), VIEW),
     ("delete", ("orders",), None),
+    ("change_access", ("", "Root", AccessChange(AccessAction.RENEW, renewed="primary")), VIEW),
     (
         "change_rules",
         ([("t/Subscriptions/s/Rules/blue", RULE[1]), ("t/Subscriptions/s/Rules/red", None)],),
@@ -80,6 +96,13 @@ CONTROLLER: list[Case] = [
     ("fragments", ("orders",), list[FragmentView]()),
     ("stores", (), [STORE]),
     ("nodes", (), [NODE_VIEW]),
+    ("connection_report", (QUERY,), CONNECTIONS),
+    ("close_connection", ("5f2c09ab-17",), True),
+    ("figures", (), [FIGURES]),
+    ("history", ("m", "orders"), [STEP]),
+    ("recording", (), RECORDING),
+    ("record_history", ("orders", True), RECORDING),
+    ("log_level", ("debug",), "debug"),
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
     ("move_store", ("store-0", "broker-1"), STORE),
@@ -144,7 +167,14 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("close_gateway", (), None),
             ("view", (), NODE_VIEW),
             ("look_at_store", ("store-1",), OwnerSilence(2.5, "7 now 3")),
+            ("figures", (), FIGURES),
+            ("history", ("m",), [STEP]),
+            ("client_names", ([(5, 1), (6, 0)],), [ClientName("shop", "10.0.0.5", "r"), None]),
+            ("set_recording", (RECORDING,), None),
+            ("set_log_level", ("debug",), None),
             ("transfers", (), TRANSFERS),
+            ("connection_report", (QUERY,), CONNECTIONS),
+            ("close_connection", ("5f2c09ab-17",), False),
         ],
     ),
     (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from busbar.fragment.changes import OVERHEAD
-from busbar.model.commands import ABANDON, DEAD_LETTER, DEFER
+from busbar.model.commands import ABANDON, DEAD_LETTER, DEFER, Peek
+from busbar.model.effects import Peeked
 from busbar.model.errors import EntityDisabled, MessageNotFound
-from busbar.model.message import ACTIVE, DEAD, DEFERRED, SCHEDULED
+from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED
 from tests.unit.fragment.queue import LOCK, NOW, Queue, draft, numbers, refusal, settings
 
 
@@ -73,6 +74,27 @@ class TestPeek:
         queue.settle(DEAD_LETTER, second)
         assert queue.peeked() == [1, 3, 4, 5]
         assert queue.peeked(sub=DEAD) == [2]
+
+    def test_of_one_state(self) -> None:
+        queue = Queue()
+        queue.send(draft(), draft(scheduled=NOW + 9), draft(), draft())
+        queue.settle(DEFER, *queue.receive(1))
+        queue.settle(DEAD_LETTER, *queue.receive(1))
+        queue.settle(DEFER, *queue.receive(1, sub=DEAD))
+        assert queue.peeked(DEFERRED) == [1] and queue.peeked(SCHEDULED) == [2]
+        assert queue.peeked(DEAD_DEFERRED) == queue.peeked(DEAD) == [3]
+        assert queue.peeked() == [1, 2, 4]
+
+    def test_ends_of_locks_if_they_are_asked_for(self) -> None:
+        queue = Queue()
+        queue.send_many(3)
+        queue.receive(2)
+        (answer,) = queue.run(Peek(1, 1, 5, ACTIVE, 0, 10, 9999, None, True))
+        assert isinstance(answer, Peeked) and answer.locked == [NOW + LOCK, NOW + LOCK, 0]
+        assert queue.peek().locked == []
+        queue.now += LOCK  # the lock is over, and nothing has noticed that yet
+        (answer,) = queue.run(Peek(1, 1, 5, ACTIVE, 0, 10, 9999, None, True))[:1]
+        assert isinstance(answer, Peeked) and answer.locked == [0, 0, 0]
 
     def test_from_a_number_on(self) -> None:
         queue = Queue()

@@ -422,6 +422,37 @@ def test_peek_within_a_session_needs_no_lock() -> None:
     assert queue.peeked() == [1, 2, 3]
 
 
+def test_a_session_is_inspected_without_holding_it() -> None:
+    queue = SessionQueue()
+    queue.send_to("a", "a", "b")
+
+    def inspected(session: str, with_state: bool = False) -> tuple[int, int, int, bytes | None]:
+        answer = queue.run(c.InspectSession(1, 1, 5, session, with_state))[0]
+        assert isinstance(answer, e.SessionInspected)
+        return answer.until, answer.locked, answer.size, answer.state
+
+    assert inspected("a") == (0, 0, -1, None)
+    receiver = queue.accept("a")
+    receiver.take()
+    receiver.write(b"half")
+    until, locked, size, state = inspected("a", with_state=True)
+    assert until > queue.now and locked == 1 and size > len(b"half") and state == b"half"
+    assert inspected("a")[3] is None
+    assert inspected("b") == inspected("new") == (0, 0, -1, None)
+    queue.pass_time(until - queue.now)
+    assert inspected("a")[:2] == (0, 0)
+
+
+def test_a_peek_shows_until_when_a_message_of_a_session_is_locked() -> None:
+    queue = SessionQueue()
+    queue.send_to("a", "a")
+    receiver = queue.accept("a")
+    (held,) = receiver.take()
+    answer = queue.run(c.Peek(1, 1, 5, ACTIVE, 0, 10, 9999, None, True))[0]
+    assert isinstance(answer, e.Peeked)
+    assert held.n == 1 and answer.locked[0] > queue.now and answer.locked[1] == 0
+
+
 def test_purge_of_a_session_and_of_all() -> None:
     queue = SessionQueue()
     queue.send_to("a", "b", "a", "b")

@@ -28,6 +28,9 @@ class ScriptedPort:
     def disconnect(self, origin: int) -> None:
         del self._sinks[origin]
 
+    def is_near(self, store: str) -> bool:
+        return True
+
     def submit(self, commands: list[Command]) -> None:
         self.commands += commands
 

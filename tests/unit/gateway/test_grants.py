@@ -30,6 +30,9 @@ class Holder:
     def entity_changed(self, path: str, view: EntityView | None) -> None:
         self.told.append(path)
 
+    def session_holder(self, path: str, session: str) -> str:
+        return ""
+
 
 class World:
     """Grants of one holder, and the rules of the entities they may follow from."""

@@ -16,13 +16,17 @@ def registry(most: int) -> LinkRegistry:
 
 
 class Connection:
-    def __init__(self) -> None:
+    def __init__(self, client: str = "") -> None:
+        self.client = client
         self.heard: list[str] = []
 
     def entity_changed(self, path: str, view: EntityView | None) -> None:
         self.heard.append(path)
         if path == "bad":
             raise RuntimeError("a fault of this connection alone")
+
+    def session_holder(self, path: str, session: str) -> str:
+        return self.client if session == "held" else ""
 
 
 async def test_connections_are_counted_not_links() -> None:
@@ -69,3 +73,13 @@ async def test_a_connection_that_fails_hurts_no_other(caplog: pytest.LogCaptureF
     attached.changed("bad", None)
     assert [connection.heard for connection in connections] == [["bad"]] * 3
     assert "a connection failed on a change of 'bad'" in caplog.text
+
+
+async def test_who_holds_a_session_is_found_among_those_who_use_the_entity() -> None:
+    attached = registry(10)
+    await attached.add_link("Q", Connection())
+    await attached.add_link("other", Connection("somebody else"))
+    assert attached.session_holder("q", "held") == ""
+    await attached.add_link("q", Connection("worker at 127.0.0.1"))
+    assert attached.session_holder("Q", "held") == "worker at 127.0.0.1"
+    assert attached.session_holder("Q", "free") == ""

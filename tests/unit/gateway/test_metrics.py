@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from busbar.gateway.http.metrics import FAMILIES, MetricsPage, Sample
+from busbar.gateway.http.metrics_text import FAMILIES, MetricsPage, Sample
 
 
 def text_of(samples: list[Sample]) -> str:

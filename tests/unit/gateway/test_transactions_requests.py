@@ -83,7 +83,7 @@ async def test_reads_and_renewals_are_done_at_once(
     )
     await until(lambda: bool(broker.said(Peek)))
     (peek,) = broker.said(Peek)
-    broker.emit(Peeked(peek.origin, peek.request, [], []))
+    broker.emit(Peeked(peek.origin, peek.request, [], [], []))
     assert (await peeking)[0] == 204
     token = Array(UUID_CODE, [UUID(bytes_le=b"\0\0\0\x01" + bytes(12))])
     renewing = asyncio.create_task(management.ask("renew-lock", {"lock-tokens": token}, txn))

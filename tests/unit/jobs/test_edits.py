@@ -10,19 +10,12 @@ import pytest
 from busbar.amqp.codec import decode_value, encode_value
 from busbar.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 from busbar.client import OutgoingMessage, encode
-from busbar.jobs.edits import (
-    DEAD_LETTER_PROPERTIES,
-    ORIGINAL_ID,
-    EditError,
-    FieldEdit,
-    check_type,
-    parse_edits,
-    rewritten,
-)
+from busbar.jobs.edits import FieldEdit, check_type, parse_edits
 from busbar.message.compose import compose
 from busbar.message.decoded import decode_message
 from busbar.message.parsing import parse_message
 from busbar.message.sections import find_sections, value_of
+from busbar.operations.rewriting import DEAD_LETTER_PROPERTIES, ORIGINAL_ID, EditError, rewritten
 
 MESSAGE = OutgoingMessage(
     body=b"\x00\x01body",

@@ -119,6 +119,32 @@ def test_fragments_of_one_store_have_their_turns_after_each_other() -> None:
     assert changes <= 8 and {stores.count(store) for store in stores} == {8}
 
 
+def test_a_sender_stays_with_the_stores_of_its_own_broker() -> None:
+    view = replace(entity(16), stores=tuple(f"store-{index % 4}" for index in range(16)))
+    near = {"store-1", "store-3"}
+    router = Router(view, 5, is_near=near.__contains__)
+    taken = [router.next_index() for _ in range(24)]
+    assert sorted(taken) == sorted([index for index in range(16) if index % 2] * 3)
+    near.clear()
+    later = [router.next_index() for _ in range(8 + 16)]
+    assert {*later[8:]} == {*range(16)}, "its broker has no store any more: all are as far"
+    near.add("store-2")
+    again = [router.next_index() for _ in range(16 + 4)]
+    assert {view.stores[index] for index in again[-4:]} == {"store-2"}, "a store has come"
+
+
+def test_a_sender_whose_fragment_refused_goes_over_all_of_them_once() -> None:
+    view = replace(entity(16), stores=tuple(f"store-{index % 4}" for index in range(16)))
+    router = Router(view, 0, is_near=lambda store: store == "store-1")
+    refused = router.next_index()
+    router.end_turn(refused)
+    others: list[int] = []
+    while (index := router.next_index()) % 4 != 1 or len(others) < 8:
+        others.append(index)
+    assert {view.stores[index] for index in others} >= {"store-2", "store-3"}
+    assert {view.stores[router.next_index()] for _ in range(8)} == {"store-1"}, "then its own are tried again"
+
+
 def test_a_batch_has_one_key_or_none() -> None:
     router = Router(entity(16), 0)
     assert router.index_of_batch([draft(), draft()]) == -1

@@ -7,6 +7,7 @@ The connection is the one asyncio.Protocol, and owns the one timer of its deadli
 
     connection_links.py       its links, from attach to detach
     connection_origin.py      its commands, and the parts that get their effects
+    connection_view.py        what operators see of it
     connection_deadlines.py   when it is closed because it is not used or not authenticated
     connection_tasks.py       its tasks
     read_control.py           when it reads from its socket
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, cast
 
 from busbar.amqp.connection import Connection, ConnectionConfig
@@ -31,6 +32,7 @@ from busbar.gateway.amqp.connection_deadlines import ConnectionDeadlines
 from busbar.gateway.amqp.connection_links import ConnectionLinks
 from busbar.gateway.amqp.connection_origin import ConnectionOrigin
 from busbar.gateway.amqp.connection_tasks import ConnectionTasks
+from busbar.gateway.amqp.connection_view import MAX_TEXT, address_text, product_of, shown_links
 from busbar.gateway.amqp.link_connection import AnsweringLink
 from busbar.gateway.amqp.read_control import ReadControl
 from busbar.gateway.amqp.requests import LargeReplyLimiter
@@ -44,6 +46,7 @@ from busbar.gateway.services import GatewayServices
 from busbar.gateway.wake_timer import WakeTimer
 from busbar.model.api import EntityView
 from busbar.model.commands import Command
+from busbar.model.connection_views import ConnectionView, LinkShown
 from busbar.model.effects import Effect
 from busbar.model.errors import QuotaExceeded, Unauthorized
 from busbar.model.limits import Limits
@@ -52,6 +55,8 @@ from busbar.partitions.origin import CreditListener, DeliveryHandler, EffectHand
 if TYPE_CHECKING:
     from busbar.gateway.listening.connection_limiter import TrackedConnection
 
+LONGEST_CLIENT_ID = 128
+"""Characters that are kept of a client's container id: an unauthenticated client chooses it."""
 CLOSE_TIMEOUT = 2.0
 """Seconds for the last frames to reach a client that is closed. After that the connection is aborted."""
 
@@ -79,11 +84,15 @@ class GatewayConnection(asyncio.Protocol):
         self._answering: list[AnsweringLink] = []
         self._id_base = ""
         self._ids_given = 0
+        self._client_id = ""
         self._is_surplus = False
         self._early: bytearray | None = None
         """What came before it was known whether there is room for the connection; None once that is known."""
         self._timer: asyncio.TimerHandle | None = None
         self.wake_at = self._wakes.wake_at
+        self._since = wall_clock()
+        self._container = ""
+        self._product = ""
 
     # asyncio.Protocol
 
@@ -91,6 +100,7 @@ class GatewayConnection(asyncio.Protocol):
         # uvloop's transports do not inherit from asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
         self._read_control.use(transport)
+        self.service.connections.add(self)
         transport.set_write_buffer_limits(high=1024 * 1024, low=256 * 1024)
         if self._tracked.admit(self):
             self.origin = self._broker.connect(self.effects, transport.abort)
@@ -123,6 +133,7 @@ class GatewayConnection(asyncio.Protocol):
         self._transport = None
         self._read_control.use(None)
         self._tracked.closed(self)
+        self.service.connections.remove(self)
         self.service.held_replies.leave(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -130,6 +141,7 @@ class GatewayConnection(asyncio.Protocol):
         self._broker.discard_commands()
         self._links.release_undelivered()
         self._broker.disconnect()
+        self.service.clients.ended(self.origin)
         self._links.close()
         self.transactions.close()
         self._grants.close()
@@ -181,6 +193,27 @@ class GatewayConnection(asyncio.Protocol):
             self._engine.close(condition, text)
             self._close()
 
+    # Of operators (connection_registry.py)
+
+    def shown(self) -> ConnectionView:
+        transport = self._transport
+        info = transport.get_extra_info if transport is not None else lambda _: None
+        return ConnectionView(
+            "",
+            address_text(info("peername")),
+            self._since,
+            self.service.broker_name,
+            self._container,
+            self._product,
+            self._grants.key_names,
+            tls=info("ssl_object") is not None,
+            websocket=info("websocket") is not None,
+            slow=not self.writable,
+        )
+
+    def shown_links(self) -> Iterator[LinkShown]:
+        return shown_links(self._links)
+
     # LinkConnection: commands and effects
 
     def command(self, command: Command) -> None:
@@ -219,6 +252,11 @@ class GatewayConnection(asyncio.Protocol):
 
     def held_session(self, path: str, session: str) -> SessionLink | None:
         return self._links.held_session(path, session)
+
+    def session_holder(self, path: str, session: str) -> str:
+        if self.held_session(path, session) is None:
+            return ""
+        return f"{self._client_id} at {self.address}"
 
     def replies_wait(self) -> bool:
         return self._links.replies_wait()
@@ -298,8 +336,12 @@ class GatewayConnection(asyncio.Protocol):
             if isinstance(event, SaslInit):
                 self._authenticate(event, now)
             elif isinstance(event, Opened):
-                # Not used, and an unauthenticated client could fill it.
+                self._container = event.container_id[:MAX_TEXT]
+                self._product = product_of(event.properties)
+                # Not used otherwise, and an unauthenticated client could fill it.
                 self._engine.remote_properties = {}
+                self.service.clients.opened(self.origin, event.container_id, self.address)
+                self._client_id = event.container_id[:LONGEST_CLIENT_ID]
                 self._deadlines.has_changed = True
                 if self._is_surplus:
                     self._refuse()

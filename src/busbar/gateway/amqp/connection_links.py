@@ -112,6 +112,10 @@ class ConnectionLinks:
     def __bool__(self) -> bool:
         return bool(self._attached) or bool(self._pending)
 
+    def attached(self) -> list[tuple[Link, AttachedLink]]:
+        """The links that are attached, and what they became."""
+        return [*self._attached.items()]
+
     def release_undelivered(self) -> None:
         """Have the fragments unlock what the client has not got, since the connection is lost."""
         for attached in self._attached.values():
@@ -184,7 +188,7 @@ class ConnectionLinks:
             peer.flush()
             raise
         except BusbarError as error:
-            self._refuse(link, pending, error)
+            self._refuse(link, pending, error, peer.address)
             peer.flush()
             return
         if pending.gone:
@@ -205,8 +209,16 @@ class ConnectionLinks:
         finally:
             self._pending.pop(link, None)
 
-    def _refuse(self, link: Link, pending: PendingLink, error: BusbarError) -> None:
-        log.debug("link refused with %s: %r", error.condition, error.text)
+    def _refuse(self, link: Link, pending: PendingLink, error: BusbarError, client: str) -> None:
+        self._service.refusals.add(error.condition)
+        if log.isEnabledFor(logging.DEBUG):
+            address = link.source if link.sending else link.target
+            said = {
+                "address": client,
+                "entity": node_of(None if address is None else address.address).resource,
+                "tracking_id": self._service.tracking.removeprefix("Reference:"),
+            }
+            log.debug("link refused with %s: %r", error.condition, error.text, extra=said)
         self._leave_entities(link)
         if not pending.gone:
             link.user = None
@@ -229,6 +241,7 @@ class ConnectionLinks:
 
     def end(self, link: Link, condition: str, text: str) -> None:
         """Detach a link, with the reason for the client."""
+        self._service.refusals.add(condition)
         link.detach(condition, text)
         self._detached(link)
 

@@ -70,6 +70,7 @@ class CoordinatorLink:
             try:
                 self._perform(delivery)
             except BusbarError as error:
+                self._peer.service.refusals.add(error.condition)
                 self._link.reject_delivery(delivery.id, error.condition, error.text)
             except ProtocolError as wrong:
                 self._link.reject_delivery(delivery.id, wrong.condition, wrong.description)
@@ -230,4 +231,5 @@ class _Commit:
         if error is None:
             self._link.accept_deliveries([self._delivery_id])
         else:
+            self._peer.service.refusals.add(error.condition)
             self._link.reject_delivery(self._delivery_id, error.condition, error.text)

@@ -136,6 +136,7 @@ class EnlistedSettlement:
             self._transaction.fail(error)
 
     def _deny(self, error: BusbarError) -> None:
+        self._peer.service.refusals.add(error.condition, len(self._ids))
         if self._is_answered:
             for delivery_id in self._ids:
                 self._link.deny(delivery_id, error.condition, error.text)

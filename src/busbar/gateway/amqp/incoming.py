@@ -66,7 +66,7 @@ class IncomingLink:
         self._peer = peer
         self._link = link
         self._counts_duplicates = counts_duplicates
-        self._router = new_router(entity, writer is not None)
+        self._router = new_router(peer.service.broker, entity, writer is not None)
         self._sender = TransactionalSender(entity, self._router, [resource])
         self._writer = writer
         self._fresh_id = peer.fresh_id if writer is None else _no_id
@@ -167,6 +167,7 @@ class IncomingLink:
             self._peer.transactions.fail(delivery.txn, error)
 
     def _reject(self, delivery_id: int, error: BusbarError) -> None:
+        self._peer.service.refusals.add(error.condition)
         if delivery_id >= 0:
             self._link.reject_delivery(delivery_id, error.condition, error.text)
 
@@ -203,6 +204,7 @@ class IncomingLink:
         certain: bool = False,
         duplicates: int = 0,
     ) -> None:
+        self._peer.service.refusals.add(condition)
         info: dict[object, object] | None = None
         if failed is not None and unknown is not None:
             info = {Symbol(FAILED): [Int(n) for n in failed], Symbol(UNKNOWN): [Int(n) for n in unknown]}

@@ -17,6 +17,7 @@ and renewals are done at once, since SDKs name the transaction in them too.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 from busbar.amqp.types import Array, Int, Timestamp
@@ -76,6 +77,7 @@ from busbar.model.errors import (
 )
 from busbar.model.message import (
     ACTIVE,
+    DEAD,
     DEAD_DEFERRED,
     DEFERRED,
     SCHEDULED,
@@ -106,9 +108,28 @@ STATUSES: Final = {
     "deferred": DEFER,
     "unlocked": RELEASE,
 }
-READ_STATE: Final = "com.microsoft:get-session-state"
+PEEK_STATE: Final = "busbar:message-state"
+"""A peek with it shows only messages of that state."""
+PEEK_LOCKS: Final = "busbar:lock-state"
+"""If true, a peek also shows until when each message is locked."""
+LANES_OF_STATES: Final = {
+    (ACTIVE, "deferred"): DEFERRED,
+    (ACTIVE, "scheduled"): SCHEDULED,
+    (DEAD, "deferred"): DEAD_DEFERRED,
+    (TRANSFER_DEAD, "deferred"): TRANSFER_DEAD_DEFERRED,
+}
+READ_STATE: Final = ("com.microsoft:get-session-state", "busbar:inspect-session")
 MAX_NUMBER: Final = (1 << 63) - 1
 NO_DELETION: Final = "Messages cannot be received and deleted in a transaction. Receive them with PeekLock."
+
+
+@dataclass(frozen=True, slots=True)
+class _PeekedPart:
+    """What a peek shows of a fragment."""
+
+    lane: int
+    session: str | None
+    with_locks: bool
 
 
 class _PeekPage:
@@ -123,15 +144,15 @@ class _PeekPage:
     def add(self, index: int, found: Peeked) -> bool:
         """Add messages of a fragment. False if the page is full: the next peek begins at the first that is missing."""
         partition = self._fragments.partition_id(index)
-        for record, lane in zip(found.records, found.lanes, strict=True):
+        ends = found.locked or [0] * len(found.records)
+        for record, lane, locked_until in zip(found.records, found.lanes, ends, strict=True):
             if record.size > self.left and self.messages:
                 return False
             self.left -= record.size
             number = self._fragments.sequence_number(index, record.n)
             state = STATES.get(lane, STATE_ACTIVE)
-            self.messages.append(
-                {"message": encode_peeked(record, number, partition, state, self._omit_body)}
-            )
+            encoded = encode_peeked(record, number, partition, state, self._omit_body, locked_until)
+            self.messages.append({"message": encoded})
         return True
 
 
@@ -145,7 +166,7 @@ class ManagementNode:
         self._entity = entity
         self._resource = resource
         self._fragments = FragmentResolver(entity)
-        self._router = new_router(entity)
+        self._router = new_router(peer.service.broker, entity)
         self._sub = sub
         self._max_message_size = max_message_size
         self._sessions = SessionOperations(peer, entity, resource, sub, peer.service.limits.max_message_size)
@@ -186,7 +207,7 @@ class ManagementNode:
             "com.microsoft:batch-delete-messages": (LISTEN, self._delete),
         }
         for name, perform in self._sessions.operations.items():
-            operations[name] = (LISTEN, self._in_turn(perform) if name == READ_STATE else perform)
+            operations[name] = (LISTEN, self._in_turn(perform) if name in READ_STATE else perform)
         return operations
 
     def _in_turn(self, perform: Perform) -> Perform:
@@ -219,10 +240,11 @@ class ManagementNode:
         count = min(count, limits.max_peek_count)
         page = _PeekPage(self._fragments, limits.max_peek_bytes, body.get("omit-message-body") is True)
         busy: ServerBusy | None = None
+        look = _PeekedPart(self._peeked_lane(body), session, body.flag(PEEK_LOCKS))
         while index < last and len(page.messages) < count:
             found: Peeked | None = None
             try:
-                found = await self._peek_at(index, number, count - len(page.messages), page.left, session)
+                found = await self._peek_at(index, number, count - len(page.messages), page.left, look)
             except ServerBusy as error:
                 busy = error
             if found is None or not found.records:
@@ -237,17 +259,29 @@ class ManagementNode:
             raise busy
         return 204, {}
 
-    async def _peek_at(self, index: int, number: int, count: int, size: int, session: str | None) -> Peeked:
+    def _peeked_lane(self, body: RequestBody) -> int:
+        """The sub-queue that a peek shows, or the lane of the state that it is limited to."""
+        if body.get(PEEK_STATE) is None:
+            return self._sub
+        state = body.text(PEEK_STATE)
+        lane = LANES_OF_STATES.get((self._sub, state))
+        if lane is None:
+            known = [name for sub, name in LANES_OF_STATES if sub == self._sub]
+            raise ArgumentError(f"'{PEEK_STATE}' is '{state:.80}'; here it is one of {', '.join(known)}.")
+        return lane
+
+    async def _peek_at(self, index: int, number: int, count: int, size: int, look: _PeekedPart) -> Peeked:
         effect = await self._peer.ask(
             lambda request: Peek(
                 self._fragments.ids[index],
                 self._peer.origin,
                 request,
-                self._sub,
+                look.lane,
                 number,
                 count,
                 max(1, size),
-                session,
+                look.session,
+                look.with_locks,
             )
         )
         assert isinstance(effect, Peeked)

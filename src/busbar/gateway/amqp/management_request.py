@@ -139,6 +139,7 @@ async def answer(
         }
         reply.value = body
     except BusbarError as error:
+        peer.service.refusals.add(error.condition)
         reply.application_properties = {
             "statusCode": Int(error.status),
             "statusDescription": f"{error.text[:MAX_TEXT]} {peer.service.tracking}",

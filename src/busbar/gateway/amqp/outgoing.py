@@ -16,6 +16,7 @@ from typing import ClassVar
 from busbar.amqp.codec import encode_value
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome
+from busbar.clock import wall_clock
 from busbar.gateway.amqp.enlisting import EnlistedSettlement
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.message.delivery import encode_deliveries
@@ -61,7 +62,9 @@ class OutgoingLink:
         self.sub = sub
         self._delete = delete
         self._max_unsettled = peer.service.limits.max_unsettled
+        self._times = peer.service.deliveries
         self._receiver = receiver_of(asker or peer, self, entity, sub, delete)
+        peer.service.clients.linked(peer.origin, link.name, self._receiver.consumers())
 
     def opened(self, now: int) -> None:
         """Ask for messages at once: clients may grant credit together with the attach."""
@@ -102,10 +105,16 @@ class OutgoingLink:
         return min(self.capacity(), most - queued)
 
     def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
+        self._measure(records)
         tags, payloads = encode_deliveries(
             records, demand.fragment, demand.index, nonce, until, demand.partition
         )
         self._link.deliver(tags, payloads, self._delete)
+
+    def _measure(self, records: list[Record]) -> None:
+        """Note how long it took from enqueuing to delivery. Records are in the order of their numbers."""
+        now = wall_clock()
+        self._times.add_run(now - records[0].enqueued, now - records[-1].enqueued, len(records))
 
     def drained(self) -> None:
         self._link.drained()
@@ -130,8 +139,7 @@ class OutgoingLink:
             if settled:
                 code, action, overlay = RELEASED, RELEASE, None
             else:
-                for delivery_id in ids:
-                    self._link.deny(delivery_id, error.condition, error.text)
+                self.deny(ids, error.condition, error.text)
                 return
         if action < 0:
             return  # `received`: a progress report, not an outcome
@@ -144,6 +152,12 @@ class OutgoingLink:
                 self._settle(fragment, theirs, numbers, nonces, settled, code, action, overlay)
         if settled:
             self._receiver.replenish(now)
+
+    def deny(self, ids: list[int], condition: str, text: str) -> None:
+        """Answer that deliveries were not settled."""
+        self._peer.service.refusals.add(condition, len(ids))
+        for delivery_id in ids:
+            self._link.deny(delivery_id, condition, text)
 
     def _settle(
         self,
@@ -175,14 +189,12 @@ class _Settling:
     def answered(self, effect: Effect, now: int) -> None:
         link, ids, owner = self._link, self._ids, self._owner
         if isinstance(effect, Refused):
-            for delivery_id in ids:
-                link.deny(delivery_id, effect.condition, effect.text)
+            owner.deny(ids, effect.condition, effect.text)
         else:
             assert isinstance(effect, Settled)
             if effect.lost:
                 lost = set(effect.lost)
-                for index in effect.lost:
-                    link.deny(ids[index], owner.lost_error.condition, owner.lost_text)
+                owner.deny([ids[index] for index in effect.lost], owner.lost_error.condition, owner.lost_text)
                 ids = [delivery_id for index, delivery_id in enumerate(ids) if index not in lost]
             if ids:
                 link.confirm(ids, self._code)

@@ -140,6 +140,7 @@ class RequestLink:
                     self._peer.transactions.find(delivery.txn)  # else the answer is that there is none
             except (BusbarError, DecodeError) as error:
                 condition = error.condition if isinstance(error, BusbarError) else "amqp:decode-error"
+                self._peer.service.refusals.add(condition)
                 if not delivery.settled:
                     self._link.reject_delivery(delivery.id, condition, str(error))
                 elif delivery.txn is not None:

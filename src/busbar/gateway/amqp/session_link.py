@@ -151,5 +151,6 @@ class SessionLink(OutgoingLink):
         return self._until + GRACE
 
     def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
+        self._measure(records)
         tags, payloads = encode_deliveries(records, self.fragment, self.index, nonce, until, self._partition)
         self._link.deliver(tags, payloads, self._delete)

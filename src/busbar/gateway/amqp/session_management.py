@@ -8,6 +8,8 @@ Rules:
 3. The list goes from fragment to fragment. Clients page through it by how many sessions they have seen. The node keeps where
    the next page begins, so that a long list is read once.
 4. A dead-letter queue has no sessions.
+5. An inspection shows, without holding a session, until when it is locked, by which client of this gateway, and its state.
+   The clients of other gateways are not named.
 """
 
 from __future__ import annotations
@@ -23,8 +25,14 @@ from busbar.gateway.amqp.management_request import Reply, RequestBody
 from busbar.gateway.amqp.session_link import SESSION_LOCK_LOST
 from busbar.gateway.entity_checks import requires_session
 from busbar.model.api import EntityView
-from busbar.model.commands import GetSessionState, ListSessions, RenewSession, SetSessionState
-from busbar.model.effects import Renewed, SessionList, SessionState
+from busbar.model.commands import (
+    GetSessionState,
+    InspectSession,
+    ListSessions,
+    RenewSession,
+    SetSessionState,
+)
+from busbar.model.effects import Renewed, SessionInspected, SessionList, SessionState
 from busbar.model.errors import (
     ArgumentError,
     ArgumentOutOfRange,
@@ -33,6 +41,7 @@ from busbar.model.errors import (
     SessionLockLost,
 )
 from busbar.model.message import ACTIVE
+from busbar.model.partitioning import index_of_key
 from busbar.model.sas import LISTEN
 
 STRING = 0xA1
@@ -70,6 +79,7 @@ class SessionOperations:
             "com.microsoft:set-session-state": self._write_state,
             "com.microsoft:get-session-state": self._read_state,
             "com.microsoft:get-message-sessions": self._list,
+            "busbar:inspect-session": self._inspect,
         }
 
     def named(self, body: RequestBody) -> str | None:
@@ -134,6 +144,27 @@ class SessionOperations:
             lambda request: SetSessionState(held.fragment, self._peer.origin, request, held.consumer, state)
         )
         return 200, {}
+
+    # Rule 5
+
+    async def _inspect(self, body: RequestBody) -> Reply:
+        self._check()
+        session, with_state = body.text("session-id"), body.flag("with-state")
+        fragments = self._entity.fragments
+        fragment = fragments[index_of_key(session, len(fragments))]
+        effect = await self._peer.ask(
+            lambda request: InspectSession(fragment, self._peer.origin, request, session, with_state)
+        )
+        assert isinstance(effect, SessionInspected)
+        reply: dict[str, object] = {
+            "locked-messages": int(effect.locked),
+            "state-size": int(effect.size),
+            "session-state": effect.state,
+        }
+        if effect.until:
+            reply["locked-until"] = Timestamp(effect.until)
+            reply["holder"] = self._peer.service.attached.session_holder(self._entity.path, session)
+        return 200, reply
 
     # Rule 3
 

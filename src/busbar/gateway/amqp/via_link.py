@@ -40,7 +40,7 @@ class ViaLink(IncomingLink):
         self._entity = entity
         self._destination = destination
         self._resources = resources
-        self._targets = new_router(destination)
+        self._targets = new_router(peer.service.broker, destination)
         self._sender = TransactionalSender(destination, self._targets, resources, entity)
 
     def arrived(self, deliveries: list[Delivery]) -> None:

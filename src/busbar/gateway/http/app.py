@@ -29,6 +29,7 @@ from busbar.gateway.http.requests import path_of, refuse_large
 from busbar.gateway.http.runtime_headers import refuse_undecodable
 from busbar.gateway.http.runtime_path import is_runtime
 from busbar.gateway.services import GatewayServices
+from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
 
 WEBSOCKET = "$servicebus/websocket"
@@ -63,7 +64,11 @@ class HttpRoutes:
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:
-            return error_response(error, self._services.tracking)
+            if isinstance(error, BusbarError):
+                self._services.refusals.add(error.condition)
+            return error_response(
+                error, self._services.tracking, request.remote or "", request.path.strip("/")
+            )
 
     async def _route(self, request: web.Request, path: str) -> web.StreamResponse:
         services, lowered = self._services, path.lower()

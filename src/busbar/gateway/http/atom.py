@@ -8,11 +8,13 @@
 2. If a client sets a forwarding target, it must have the right to send there. The token of the request can give it, or the
    one in the header for it (`ServiceBusSupplementaryAuthorization`, `ServiceBusDlqSupplementaryAuthorization`).
 3. An entity has no ETag: `If-Match` is `*` or fails.
+4. A list with `$search` has the entities whose names contain that text, in any case. It is an addition to the service.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
 from aiohttp import web
@@ -35,7 +37,7 @@ from busbar.gateway.http.authorization import authorize, authorize_token
 from busbar.gateway.http.errors import PreconditionFailed
 from busbar.gateway.http.requests import check_method, path_of, read_body
 from busbar.gateway.services import GatewayServices
-from busbar.model.api import EntityView, RuntimeProperties
+from busbar.model.api import EntityListing, EntityView, RuntimeProperties
 from busbar.model.entities import (
     Description,
     EntityDescription,
@@ -46,9 +48,11 @@ from busbar.model.entities import (
     TopicDescription,
 )
 from busbar.model.errors import ArgumentError, Unauthorized
+from busbar.model.names import parent_and_name
 from busbar.model.sas import MANAGE, SEND
 
 PAGE = 100
+LISTED_AT_ONCE = 1_000
 
 _Method = Callable[[], Awaitable[web.Response]]
 
@@ -125,15 +129,42 @@ class _Management:
         skip = self._number("$skip", 0)
         top = min(self._number("$top", PAGE), PAGE)
         await self._check_version(target.path, None)
-        page = await self._catalogue.page(target.kind, target.parent, skip, top)
+        search = self._request.query.get("$search", "").strip()
+        page = await (
+            self._search(target.kind, search, skip, top)
+            if search
+            else self._catalogue.page(target.kind, target.parent, skip, top)
+        )
         entries = []
         for view, runtime in zip(page.entities, page.runtimes, strict=True):
             check_partitioning(view.path, is_partitioned(view.description), self._site.version)
             entries.append(EntityAnswer(view, runtime, self._site))
         following = f"$skip={skip + top}&$top={top}&" if top and page.has_more else ""
+        if following and search:
+            following += f"$search={quote(search, safe='')}&"
         kind = f"{target.kind.value}s"
         document = feed_document(target.path, kind, entries, self._site, page.namespace, following)
         return _answer(200, FEED_TYPE, document)
+
+    async def _search(self, kind: EntityKind, text: str, skip: int, top: int) -> EntityListing:
+        """The entities of the list whose names contain a text. Names are in memory, so all are looked at."""
+        found: list[EntityView] = []
+        seen = 0
+        while len(found) <= skip + top:
+            views = await self._catalogue.list(kind, self._target.parent, seen, LISTED_AT_ONCE)
+            if not views:
+                break
+            seen += len(views)
+            found += [view for view in views if text.lower() in parent_and_name(view.path)[1].lower()]
+        shown = found[skip : skip + top]
+        runtimes = await self._catalogue.runtimes([view.path for view in shown])
+        pairs = [(view, now) for view, now in zip(shown, runtimes, strict=True) if now is not None]
+        return EntityListing(
+            (await self._catalogue.namespace()).name,
+            [view for view, _ in pairs],
+            [now for _, now in pairs],
+            len(found) > skip + top,
+        )
 
     async def _put(self) -> web.Response:
         limits = self._services.limits

@@ -90,18 +90,21 @@ def status_of(error: BaseException) -> tuple[int, int]:
     return 500, 50000
 
 
-def error_response(error: BaseException, tracking: str = "") -> web.Response:
-    """The answer with the error for a client; `tracking` names the instance."""
+def error_response(
+    error: BaseException, tracking: str = "", address: str = "", path: str = ""
+) -> web.Response:
+    """The answer with the error for a client; `tracking` names the instance. The log gets the client's address and path."""
     incident = f"{uuid.uuid4()}{'_' if tracking else ''}{tracking.replace('Reference:', '')}"
+    said = {"address": address, "entity": path, "tracking_id": incident}
     if isinstance(error, web.HTTPException):
         status, sub_code, text = error.status, 0, error.text or error.reason
     else:
         status, sub_code = status_of(error)
         if isinstance(error, BusbarError):
             text = error.text
-            _log.debug("answered %d: %r", status, text)
+            _log.debug("answered %d: %r", status, text, extra=said)
         else:
-            _log.error("request failed, TrackingId:%s", incident, exc_info=error)
+            _log.error("request failed, TrackingId:%s", incident, exc_info=error, extra=said)
             text = "The request failed for a reason that is not yours; the operator's log has more."
     if status == 503:
         text += " Try again in a few seconds."

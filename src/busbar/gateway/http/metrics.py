@@ -4,15 +4,16 @@
 
 1. Metrics name entities, so they need the Listen right on the whole namespace. A scrape uses basic authentication with the
    name and a key of an authorization rule, which Prometheus supports, or a token.
-2. Nothing is counted for metrics while messages flow: a scrape reads the counters that are kept anyway. One scrape is
-   answered at a time.
+2. A scrape reads counters that every process keeps (model/figures.py). One scrape is answered at a time.
 3. A scrape has at most `max_metrics_samples` samples of entities and their taps (model/limits.py). Queues come in the order
    of names, then topics, each with its subscriptions. From the first entity that does not fit, entities are omitted;
    `busbar_entities_omitted` is their number. `prefix` selects entities by the beginning of their names.
 4. If the store of a fragment is unavailable, the fragment has no samples of taps, and counts of its entity are those of the
    other fragments. Then `busbar_entity_available` is 0.
-
-The format is a line for each number, and no object here lives between scrapes. So a client library would have nothing to do.
+5. A counter belongs to one process and begins at 0 with it. If there are several processes, it names its own (`broker`). A
+   sum over processes would go back when one of them ends, which Prometheus would take for a restart of all.
+6. The first active message of an entity may not be in memory. Then it is looked for, but not more than PEEKED_AT_ONCE
+   times in one scrape. Between two looks the last result is used.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import base64
 import binascii
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -31,102 +32,32 @@ from busbar.clock import wall_clock
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import error_response
+from busbar.gateway.http.metrics_entities import add_done, add_held, most_samples
+from busbar.gateway.http.metrics_text import CONTENT_TYPE, MetricsPage, Sample
 from busbar.gateway.http.runtime_origin import HttpOrigin
 from busbar.gateway.services import GatewayServices
 from busbar.model.api import EntityView, RuntimeProperties, TransferReport
 from busbar.model.commands import ShowTaps
 from busbar.model.effects import TapState, TapStates
 from busbar.model.entities import EntityKind
-from busbar.model.errors import EntityNotFound, ServerBusy, Unauthorized
+from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy, Unauthorized
+from busbar.model.figures import COMMIT_BOUNDS, DELIVERY_BOUNDS, ProcessFigures
 from busbar.model.node_views import NodeView, StoreFigures, summed
 from busbar.model.sas import LISTEN
 
 PATH: Final = "metrics"
 LISTED_AT_ONCE: Final = 1_000
 ASKED_AT_ONCE: Final = 100
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+PEEKED_AT_ONCE: Final = 50
 CHALLENGE: Final = 'Basic realm="Busbar", charset="UTF-8"'
-
-FAMILIES: Final = {
-    "busbar_store_up": ("gauge", "1 while a messaging store is open, 0 while it is unavailable."),
-    "busbar_takeovers_total": ("counter", "Claims of a store because its owner had ended."),
-    "busbar_fenced_total": (
-        "counter",
-        "How often an owner found that another process had claimed its store.",
-    ),
-    "busbar_reclaims_total": (
-        "counter",
-        "How often an owner lost its connection to a store and claimed the store again.",
-    ),
-    "busbar_resolved_total": (
-        "counter",
-        "Commits of unknown outcome by what was found out, and acknowledged ones that a store has lost.",
-    ),
-    "busbar_connections": ("gauge", "Client connections of a process that serves clients."),
-    "busbar_catalogue_lag_changes": (
-        "gauge",
-        "Changes of the catalogue that a process does not have yet.",
-    ),
-    "busbar_entities": ("gauge", "Queues, topics and subscriptions that the scrape is about."),
-    "busbar_entities_omitted": (
-        "gauge",
-        "Those of them that have no samples, because there would be too many.",
-    ),
-    "busbar_entity_available": (
-        "gauge",
-        "0 while a fragment of the entity is unavailable: counts are of the others.",
-    ),
-    "busbar_messages": ("gauge", "Messages of an entity by state; locked ones are active."),
-    "busbar_transfers_total": (
-        "counter",
-        "Messages that were forwarded to other entities, since the brokers started.",
-    ),
-    "busbar_transfer_held": (
-        "gauge",
-        "Fragments of an entity whose messages for a target are held, by reason.",
-    ),
-    "busbar_transfer_oldest_seconds": (
-        "gauge",
-        "Age of the oldest message of an entity that is on its way to a target.",
-    ),
-    "busbar_transactions_open": ("gauge", "Transactions of a broker process that are not over."),
-    "busbar_transactions_total": ("counter", "Transactions of a broker process that are over, by outcome."),
-    "busbar_size_bytes": ("gauge", "Bytes that count towards an entity's quota."),
-    "busbar_tap_lag_messages": (
-        "gauge",
-        "Positions behind the tap's, up to the end: at most so many messages.",
-    ),
-    "busbar_tap_kept_messages": ("gauge", "Messages kept for taps that this one has not passed, at most."),
-    "busbar_tap_kept_bytes": ("gauge", "Their bytes."),
-    "busbar_tap_truncated": ("gauge", "1 after a limit of the tap was reached, until it is resumed."),
-    "busbar_tap_truncations_total": ("counter", "Limits of the tap reached since its fragment was opened."),
-}
-
-Sample = tuple[str, dict[str, str], int]
-"""A family, labels, and a number."""
-
-
-class MetricsPage:
-    """The text of a scrape: the samples of a family together, after its description. A family without samples is omitted."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, list[str]] = {name: [] for name in FAMILIES}
-
-    def add(self, name: str, labels: Mapping[str, str], value: int) -> None:
-        self._lines[name].append(f"{name}{_labels(labels)} {value}\n")
-
-    def text(self) -> str:
-        return "".join(
-            f"# HELP {name} {FAMILIES[name][1]}\n# TYPE {name} {FAMILIES[name][0]}\n{''.join(lines)}"
-            for name, lines in self._lines.items()
-            if lines
-        )
 
 
 class Metrics:
     def __init__(self, services: GatewayServices) -> None:
         self._services = services
         self._turn = asyncio.Lock()
+        self._oldest: dict[str, int] = {}
+        """By entity: when its first message was enqueued, if that is not in memory. Those found last are at the end."""
 
     def asked_for(self, request: web.Request, path: str) -> bool:
         """Whether the request is a scrape. A queue may have this name, too: its management requests have an api-version, or
@@ -137,24 +68,30 @@ class Metrics:
         try:
             await _authorize(request, self._services)
         except Unauthorized as error:
+            self._services.refusals.add(error.condition)
             refused = error_response(error, self._services.tracking)
             refused.headers["WWW-Authenticate"] = CHALLENGE
             return refused
         connection = request.protocol
         assert isinstance(connection, HttpConnection)
         async with self._turn:
-            origin = connection.origin(self._services.broker)
+            origin = connection.origin(self._services)
+            await self._look_for_oldest()
             page = await self._page(origin, request.query.get("prefix", ""))
         return web.Response(body=page.text().encode(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _page(self, origin: HttpOrigin, prefix: str) -> MetricsPage:
         port = self._services.broker
         page = MetricsPage()
-        nodes = await port.nodes()
+        nodes, processes = await asyncio.gather(port.nodes(), port.figures())
         for store in await port.stores():
             page.add("busbar_store_up", {"store": store.name}, int(store.state == "open"))
+            if store.free >= 0:
+                page.add("busbar_store_free_bytes", {"store": store.name}, store.free)
             _add_figures(page, summed(nodes, store.name))
         _add_nodes(page, nodes)
+        for process in processes:
+            _add_process(page, process)
         _add_transactions(page, self._services)
         chosen: list[EntityView] = []
         found = 0
@@ -163,7 +100,7 @@ class Metrics:
             if not entity.path.lower().startswith(prefix.lower()):
                 continue
             found += 1
-            room -= _most_samples(entity)
+            room -= most_samples(entity, processes)
             if room >= 0:
                 chosen.append(entity)
         page.add("busbar_entities", {}, found)
@@ -172,12 +109,33 @@ class Metrics:
             # Concurrently, because each may have to wait for a commit.
             some = chosen[first : first + ASKED_AT_ONCE]
             runtimes = await port.runtimes([entity.path for entity in some])
-            there = [(entity, now) for entity, now in zip(some, runtimes, strict=True) if now is not None]
-            for samples in await asyncio.gather(*(_of_entity(origin, entity, now) for entity, now in there)):
+            now = wall_clock()
+            for entity, held in zip(some, runtimes, strict=True):
+                if held is not None:
+                    oldest = self._oldest_of(entity, held)
+                    add_held(page, entity, held, oldest, now)
+                    add_done(page, entity, processes)
+            tapped = [entity for entity in some if entity.taps]
+            for samples in await asyncio.gather(*(_of_taps_of(origin, entity) for entity in tapped)):
                 for sample in samples:
                     page.add(*sample)
         _add_transfers(page, await port.transfers(), {entity.path for entity in chosen}, wall_clock())
         return page
+
+    def _oldest_of(self, entity: EntityView, held: RuntimeProperties) -> int:
+        """When the first active message was enqueued, as far as that is known. If it is in no memory, it is looked for."""
+        if held.oldest or not held.active:
+            self._oldest.pop(entity.path, None)
+            return held.oldest
+        return self._oldest.setdefault(entity.path, 0)
+
+    async def _look_for_oldest(self) -> None:
+        """Look for the first messages of some entities, by turns."""
+        for path in [*self._oldest][:PEEKED_AT_ONCE]:
+            del self._oldest[path]
+            with contextlib.suppress(BusbarError):
+                fragments = await self._services.broker.fragments(path)
+                self._oldest[path] = min((one.oldest for one in fragments if one.oldest), default=0)
 
     async def _entities(self) -> AsyncIterator[EntityView]:
         async for queue in self._list_entities(EntityKind.QUEUE):
@@ -216,6 +174,23 @@ def _add_nodes(page: MetricsPage, nodes: Sequence[NodeView]) -> None:
             page.add("busbar_catalogue_lag_changes", labels, newest - node.catalogue_version)
 
 
+def _add_process(page: MetricsPage, process: ProcessFigures) -> None:
+    """What a process has done as a whole."""
+    labels = {"broker": process.name} if process.name else {}
+    page.add("busbar_cpu_seconds_total", labels, process.cpu_us / 1_000_000)
+    page.add("busbar_links", labels, process.gateway.links)
+    for condition, count in process.gateway.refusals.items():
+        page.add("busbar_refusals_total", {**labels, "condition": condition}, count)
+    for reason, count in process.dead_letters.items():
+        page.add("busbar_dead_letters_total", {**labels, "reason": reason}, count)
+    page.add_histogram(
+        "busbar_delivery_seconds", labels, DELIVERY_BOUNDS, process.gateway.deliveries, per_second=1_000
+    )
+    for store, times in process.commits.items():
+        of_store = {"store": store, **labels}
+        page.add_histogram("busbar_commit_seconds", of_store, COMMIT_BOUNDS, times, per_second=1_000_000)
+
+
 def _add_transactions(page: MetricsPage, services: GatewayServices) -> None:
     """The transactions of this gateway. If there are several, each has samples of its own."""
     labels = {"broker": services.broker_name} if services.broker_name else {}
@@ -247,24 +222,10 @@ def _add_transfers(page: MetricsPage, report: TransferReport, chosen: Collection
         )
 
 
-async def _of_entity(origin: HttpOrigin, entity: EntityView, now: RuntimeProperties) -> list[Sample]:
-    labels = {"entity": entity.path}
-    counts = {
-        "active": now.active,
-        "dead_letter": now.dead_letter,
-        "scheduled": now.scheduled,
-        "deferred": now.deferred,
-        "transfer": now.transfer,
-        "transfer_dead_letter": now.transfer_dead_letter,
-    }
-    samples: list[Sample] = [
-        ("busbar_messages", {**labels, "state": state}, count) for state, count in counts.items()
-    ]
-    samples.append(("busbar_size_bytes", labels, now.size))
-    samples.append(("busbar_entity_available", labels, int(now.available)))
-    if entity.taps:
-        for index, fragment in enumerate(entity.fragments):
-            samples += _of_taps(entity, index, await _states(origin, fragment))
+async def _of_taps_of(origin: HttpOrigin, entity: EntityView) -> list[Sample]:
+    samples: list[Sample] = []
+    for index, fragment in enumerate(entity.fragments):
+        samples += _of_taps(entity, index, await _states(origin, fragment))
     return samples
 
 
@@ -314,17 +275,3 @@ def _of_taps(entity: EntityView, index: int, states: Sequence[TapState]) -> list
         samples.append(("busbar_tap_truncated", labels, int(state.truncated)))
         samples.append(("busbar_tap_truncations_total", labels, state.truncations))
     return samples
-
-
-def _most_samples(entity: EntityView) -> int:
-    return 8 + 5 * len(entity.taps) * len(entity.fragments)
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -104,7 +104,7 @@ async def handle(request: web.Request, services: GatewayServices) -> web.StreamR
     check_has_messages(entity)
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
-    origin = connection.origin(services.broker)
+    origin = connection.origin(services)
     return await operations[request.method](
         RuntimeRequest(request, services, origin, target, entity, grant.expires)
     )
@@ -171,6 +171,7 @@ async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse
         return web.Response(status=204)
     try:
         record = delivered.records[0]
+        asked.services.deliveries.add(wall_clock() - record.enqueued)
         token = None if delete else tag_to_uuid(lock_tag(delivered.fragment, record.n, delivered.nonce))
         number = FragmentResolver(asked.entity).sequence_number_in(delivered.fragment, record.n)
         shown = show(record, number, token, delivered.until)

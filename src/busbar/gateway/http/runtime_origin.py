@@ -161,7 +161,7 @@ class HttpOrigin:
         if router is None:
             if len(self._routers) >= MAX_RECEIVERS:
                 self._routers.clear()
-            router = self._routers[entity.fragments] = new_router(entity)
+            router = self._routers[entity.fragments] = new_router(self._port, entity)
         return router
 
     def _receiver(self, entity: EntityView, sub: int) -> HttpReceiver:

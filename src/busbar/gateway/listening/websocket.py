@@ -49,6 +49,8 @@ class WebSocketTransport(asyncio.Transport):
         return self._protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "websocket":
+            return self._socket
         transport = self._request.transport
         return default if transport is None else transport.get_extra_info(name, default)
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from busbar.store.contract import Store
+from busbar.store.disk_space import free_bytes
 from busbar.store.durable_names import REPLACED, move
 from busbar.store.journal.segment_names import segments_of
 from busbar.store.journal.store import JournalStore
@@ -43,7 +44,7 @@ class EmbeddedLocation:
 
     @property
     def place(self) -> StoreLocation:
-        return StoreLocation(self._file.as_uri(), self.make, self.size, self.mark)
+        return StoreLocation(self._file.as_uri(), self.make, self.size, self.mark, free=self.free)
 
     def open(self) -> Store:
         if _size(self._file) == 0:
@@ -78,6 +79,12 @@ class EmbeddedLocation:
 
     def size(self) -> int:
         return sum(_size(file) for file in (*_beside(self._file), self._file))
+
+    def free(self) -> int:
+        try:
+            return free_bytes(self._file.parent)
+        except OSError:
+            return -1
 
 
 def _beside(file: Path) -> list[Path]:

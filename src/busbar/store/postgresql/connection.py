@@ -191,7 +191,7 @@ class DatabaseConnection:
             name = f"statement_{len(self._prepared)}"  # without a name the driver has it parsed for each use
             prepared = self._wait(connection.prepare(statement, name=name), ANSWER_TIMEOUT)
             self._prepared[statement] = prepared
-        return self._wait(prepared.fetch(*values), patience)
+        return self._wait(_rows(prepared, values), patience)
 
     def _ready(self) -> Any:
         if self._connection is None or self._connection.is_closed():
@@ -210,6 +210,11 @@ class DatabaseConnection:
             raise ConnectionLost(f"{self._address.shown}: {_text(problem)}") from problem
         finally:
             timer.cancel()
+
+
+async def _rows(prepared: Any, values: Sequence[object]) -> Any:
+    # If the connection has ended since the statement was prepared, the driver raises at the call already.
+    return await prepared.fetch(*values)
 
 
 def _text(problem: BaseException) -> str:

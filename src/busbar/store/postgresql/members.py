@@ -172,6 +172,11 @@ class MemberTable:
         value: bytes = found[0][0]
         return value
 
+    def entry(self, name: str) -> bytes | None:
+        """An entry of the catalogue, as the controller has written it."""
+        found = self._fetch("SELECT value FROM entry WHERE name = $1", name.encode())
+        return found[0][0] if found else None
+
     def _stores(self) -> list[ListedStore]:
         return [store for store in self._all_stores() if store.url]
 

@@ -1,0 +1,126 @@
+"""Carries out the steps of a plan, over the management API.
+
+A new subscription is created with the first of its rules in the file. So it never has the default rule, which selects every
+message, unless the file names it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from urllib.parse import quote
+from xml.etree.ElementTree import Element
+
+from busbar.cli.atom_client import ManagementClient
+from busbar.cli.atom_xml import SERVICE_BUS, new_description, remove, set_text
+from busbar.cli.entity_kinds import KINDS, RUNTIME, EntityCommandKind
+from busbar.cli.namespace_plan import CHANGE, CREATE, DELETE, PlanStep
+from busbar.cli.rule_xml import Correlation, RuleXml, SqlExpression, Value, write_rule
+from busbar.model.config_document import CORRELATION, json_value, plain_filter
+from busbar.model.entities import (
+    CorrelationFilter,
+    EntityDescription,
+    NamespaceDescription,
+    PropertyValue,
+    RuleDescription,
+    SqlAction,
+    SubscriptionDescription,
+    TrueFilter,
+    TypedText,
+)
+from busbar.model.names import key_of, parent_and_name
+from busbar.model.properties import properties_of
+
+
+class StepRunner:
+    def __init__(self, client: ManagementClient, steps: Sequence[PlanStep]) -> None:
+        self._client = client
+        self._first_rules: dict[str, PlanStep] = {}
+        for step in steps:
+            if isinstance(step.description, RuleDescription) and step.action == CREATE:
+                self._first_rules.setdefault(key_of(parent_and_name(step.path)[0]), step)
+        self._done: set[int] = set()
+        """Steps that were carried out with another one."""
+
+    def run(self, step: PlanStep) -> None:
+        """Carry out one step. Raises CommandFailure."""
+        what = f"{step.kind} '{step.path}'"
+        if id(step) in self._done:
+            return
+        if step.access:
+            self._access(step)
+        elif step.action == DELETE:
+            self._client.delete(step.path, what)
+        elif isinstance(step.description, RuleDescription):
+            written = write_rule(_rule(parent_and_name(step.path)[1], step.description))
+            put = self._client.create if step.action == CREATE else self._client.update
+            put(step.path, written, what)
+        elif step.description is not None and not isinstance(step.description, NamespaceDescription):
+            kind = KINDS[type(step.description).__name__]
+            if step.action == CREATE:
+                self._client.create(step.path, self._new(step, kind, step.description), what)
+            else:
+                self._client.update(step.path, self._changed(step, kind, what), what)
+
+    def _new(self, step: PlanStep, kind: EntityCommandKind, description: EntityDescription) -> Element:
+        element = new_description(kind.description)
+        if isinstance(description, SubscriptionDescription):
+            first = self._first_rules.get(key_of(step.path))
+            if first is not None and isinstance(first.description, RuleDescription):
+                rule = write_rule(_rule(parent_and_name(first.path)[1], first.description))
+                rule.tag = f"{{{SERVICE_BUS}}}DefaultRuleDescription"
+                element.append(rule)
+                self._done.add(id(first))
+        for row in properties_of(type(description)):
+            value = json_value(row, description)
+            if value is not None and row.element in kind.elements:
+                set_text(element, row.element, _text(value), kind.elements)
+        return element
+
+    def _changed(self, step: PlanStep, kind: EntityCommandKind, what: str) -> Element:
+        element = self._client.get(step.path, what).description
+        for name in RUNTIME:
+            remove(element, name)
+        for change in step.changes:
+            text = "" if change.new is None else _text(change.new)
+            set_text(element, change.property, text, kind.elements)
+        return element
+
+    def _access(self, step: PlanStep) -> None:
+        method = {CREATE: "POST", CHANGE: "PUT", DELETE: "DELETE"}[step.action]
+        path = "$busbar/authorization-rules" + (f"/{step.path}" if step.path else "")
+        body = None if step.action == DELETE else json.dumps({"rights": [*step.rights]}).encode()
+        query = f"&rule={quote(step.access, safe='')}"
+        self._client.expect(method, path, f"rule '{step.access}' of '{step.path}'", query=query, body=body)
+
+
+def _text(value: object) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def _rule(name: str, rule: RuleDescription) -> RuleXml:
+    action = rule.action
+    acts = None if action is None else SqlExpression(action.expression, _values(action), "SqlRuleAction")
+    if isinstance(rule.filter, CorrelationFilter):
+        system = {key: getattr(rule.filter, field) for key, field in CORRELATION.items()}
+        given = {key: text for key, text in system.items() if text is not None}
+        properties = {key: _value(value) for key, value in rule.filter.properties}
+        return RuleXml(name, Correlation(given, properties), acts)
+    sql = plain_filter(rule.filter)
+    kind = "TrueFilter" if isinstance(rule.filter, TrueFilter) else "SqlFilter"
+    parameters = {key: _value(value) for key, value in sql.parameters}
+    return RuleXml(name, SqlExpression(sql.expression, parameters, kind), acts)
+
+
+def _values(action: SqlAction) -> dict[str, Value]:
+    return {key: _value(value) for key, value in action.parameters}
+
+
+def _value(value: PropertyValue | TypedText) -> Value:
+    if isinstance(value, TypedText):
+        return Value(value.type, value.text)
+    if isinstance(value, bool):
+        return Value("boolean", _text(value))
+    if isinstance(value, int):
+        return Value("int" if -(2**31) <= value < 2**31 else "long", str(value))
+    return Value("double", repr(value)) if isinstance(value, float) else Value("string", value)
