@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
+from harness.waiting import eventually
 from tests.durability.test_nodes import Cluster, cluster
 from tests.durability.test_store_outage import Operator
 
@@ -21,6 +22,22 @@ pytestmark = pytest.mark.timeout(120)
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "busbar", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=90)
+
+
+def check_removal(operator: Operator, data: str) -> None:
+    """Drain the store that was added, and remove it when nothing is there any more."""
+    refused = call("stores", "remove", "store-3", "--data", data)
+    assert refused.returncode != 0 and "Drain it first" in refused.stderr, refused.stderr
+    drained = call("stores", "drain", "store-3", "--data", data)
+    assert drained.returncode == 0 and "store-3 is drained" in drained.stdout, drained
+    operator.create("narrow")
+    places = {view["store"] for view in operator.ask("GET", "fragments/narrow")}
+    assert places == {f"store-{number}" for number in range(3)}
+    refused = call("stores", "remove", "store-3", "--data", data)
+    assert refused.returncode != 0 and "holds 4 fragments" in refused.stderr, refused.stderr
+    operator.delete("wide")
+    eventually(lambda: call("stores", "remove", "store-3", "--data", data).returncode == 0, "it is emptied")
+    assert [store["name"] for store in operator.ask("GET", "stores")] == ["store-0", "store-1", "store-2"]
 
 
 @pytest.mark.req("P2", "P3")
@@ -48,6 +65,7 @@ def test_a_store_is_added_while_clients_work(cluster: Cluster, tmp_path: Path) -
         assert places == {f"store-{number}" for number in range(4)}
         with client.get_queue_sender("wide") as wide:
             wide.send_messages(ServiceBusMessage("wide"))
+        check_removal(operator, data)
     for wrong, text in (
         ("3", "by its address"),
         ("postgresql://busbar@127.0.0.1:1/none", "cannot be reached"),

@@ -9,7 +9,7 @@ Rules:
 5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too. The machine
    of the controller may have owned some. The next controller goes on from what its node has seen. So the leases of
    catalogue and stores are waited for at the same time.
-6. If stores were added, the controller begins anew: it loads the catalogue, and has the stores made. Brokers serve clients
+6. If stores were added, the controller starts again: it loads the catalogue, and creates the stores. Brokers serve clients
    meanwhile.
 """
 
@@ -281,7 +281,9 @@ class ClusterNode:
             await self._step_down()
             is_free = True
         if self._controller is None and is_free and look.stores:
-            controller = NodeController(self._config.name, self._config.catalogue, namespace, self._watched)
+            controller = NodeController(
+                self._config.name, self._config.catalogue, namespace, self._watched, self._forget_store
+            )
             if await controller.claim(look.owner.claim):
                 self._controller = controller
                 alive = [one for one in look.members if not one.has_ended and one.age < 1.0]
@@ -340,6 +342,9 @@ class ClusterNode:
         if stores != self._known_stores:
             write_addresses(self._directory.path, stores, self._config.catalogue)
             self._known_stores = stores
+
+    async def _forget_store(self, name: str) -> None:
+        await self._call(lambda: self._table.remove_store(name))
 
     def watch_rules(self, changed: Callable[[Sequence[AuthorizationRule]], None]) -> None:
         """Call `changed` with the authorization rules of the namespace, now and when they are others."""

@@ -8,6 +8,9 @@ from busbar.app.config import ConfigError
 from busbar.app.store_places import MOST_STORES, parse_stores, read_addresses
 from busbar.store.journal.directory import store_names
 
+MOST_NAMES = 4_096
+"""Names of stores that were removed are not given again."""
+
 
 def add_store(directory: Path, url: str) -> str:
     """List one more store, in the database of that address, and return its name. The directory is that of a node. Raises
@@ -33,7 +36,7 @@ def add_store(directory: Path, url: str) -> str:
             raise ConfigError(f"A namespace has at most {MOST_STORES} stores, and this one has {len(known)}.")
         before = {store.name for store in table.look().stores}
         urls = [url] * (known.count(url) + 1)
-        added = [store.name for store in table.add_stores(urls, [*store_names(MOST_STORES)])]
+        added = [store.name for store in table.add_stores(urls, [*store_names(MOST_NAMES)])]
         return next(name for name in added if name not in before)
     finally:
         table.close()

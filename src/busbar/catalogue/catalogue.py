@@ -54,6 +54,7 @@ from busbar.catalogue.purging import FragmentPurger
 from busbar.catalogue.reading import CatalogueReader
 from busbar.catalogue.staged_index import StagedIndex
 from busbar.catalogue.store_definitions import StoreDefinitions
+from busbar.catalogue.store_list import StoreList
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.access import AccessChange
 from busbar.model.api import EntityView, NamedRule, NamespaceProperties, RuleChange
@@ -106,6 +107,7 @@ class Catalogue(CatalogueReader):
         self._under_way: dict[str, asyncio.Event] = {}
         """The keys of all entries in the change that is being carried out, and what is set when it is decided."""
         self._purger = FragmentPurger(stores, self._forget_purged)
+        self.store_list = StoreList(stores, home, self._purger.stores)
         self._marks = MarkCleaner(self._entries, stores, self._ids)
         self._idler: asyncio.Task[None] | None = None
         self._unfinished: CatalogueChange | None = None
@@ -241,6 +243,10 @@ class Catalogue(CatalogueReader):
         """Raise what `change_rules` would raise now."""
         self._new_plan().change_rules(changes)
 
+    async def change_store_list(self, name: str, to: str) -> None:
+        """Drain a store, or remove it. Raises ArgumentError, InvalidOperation, ServerBusy."""
+        await self._changes.run(lambda: self.store_list.change(name, to))
+
     async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
         return await self._change(lambda plan: plan.create_tap(path, tap))
 
@@ -287,7 +293,7 @@ class Catalogue(CatalogueReader):
             self._limits,
             self._tier,
             self._ids,
-            self._stores.names,
+            self.store_list.names(),
             self._stores.unavailable(),
             self._stores.clock(),
         )

@@ -1,4 +1,4 @@
-"""`busbar stores [list|add|offline|online|move|reset|restore]`: the stores of a namespace; and the fragments of a queue."""
+"""`busbar stores [list|add|drain|remove|offline|online|move|reset|restore]`, and the fragments of a queue."""
 
 from __future__ import annotations
 
@@ -68,6 +68,25 @@ def move(
     The store stays with that broker until the next start; `any` ends that.
     """
     _change(name, f"move/{broker}", output, where)
+
+
+@command(stores_commands, examples=("busbar stores drain store-2", "busbar stores drain store-2 --undo"))
+def drain(
+    *,
+    name: Name,
+    undo: Annotated[bool, typer.Option("--undo", help="Place new entities there again.")] = False,
+    output: Output = OutputFormat.TABLE,
+    where: ConnectionOptions,
+) -> None:
+    """Place no fragments of new entities in a store. Entities that are there stay, and are served."""
+    _change(name, "undrain" if undo else "drain", output, where)
+
+
+@command(stores_commands, examples=("busbar stores remove store-2",))
+def remove(*, name: Name, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
+    """Remove a store of a cluster that is drained and holds no fragments any more. Its schema stays in the database."""
+    with _client(where) as client:
+        _print([_asked(client, name, "remove")], output)
 
 
 @command(
@@ -157,7 +176,7 @@ def _until_open(client: ManagementClient, name: str) -> View:
     while True:
         try:
             found = [one for one in ask(client, "GET", "stores", "the list of stores") if one["name"] == name]
-        except CommandFailure:  # the controller begins anew
+        except CommandFailure:  # the controller starts again
             found = []
         if found and found[0]["state"] == "open":
             return dict(found[0])
@@ -325,6 +344,8 @@ def _print(found: list[View], output: OutputFormat) -> None:
     for view in found:
         if view["reason"]:
             print(f"{view['name']} is unavailable since {_time(view['since'])}: {view['reason']}")
+        if view.get("drained"):
+            print(f"{view['name']} is drained: new entities have no fragments there")
         if view.get("status"):
             print(f"{view['name']}: {view['status']}")
         if view["lostAt"]:

@@ -190,6 +190,19 @@ NODES = RemoteInterface[NodeApi](NodeApi)  # type: ignore[type-abstract]
 CONTROLLER = RemoteInterface[ControllerApi](
     ControllerApi,  # type: ignore[type-abstract]
     without={"watch", "list", "page"},
+    later=dict.fromkeys(
+        (
+            "change_access",
+            "close_connection",
+            "connection_report",
+            "figures",
+            "history",
+            "log_level",
+            "record_history",
+            "recording",
+        ),
+        2,
+    ),
 )
 PEER = RemoteInterface[PeerApi](PeerApi)  # type: ignore[type-abstract]
 

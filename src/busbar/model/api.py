@@ -149,6 +149,8 @@ class StoreView:
     commit_p99: int = 0
     group: int = 0
     """Messages that one of them changed, on average."""
+    drained: bool = False
+    """Whether it gets no fragments of new entities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +330,8 @@ class StoreApi(Protocol):
 
     async def change_store(self, name: str, to: str) -> StoreView:
         """Change a store to `offline`, `online`, `reset`, or `forced-reset` (for one that an operator took offline); returns
-        its new state. Raises ArgumentError, InvalidOperation."""
+        its new state. `drain` keeps new entities out of it, `undrain` ends that, and `remove` removes one that is empty.
+        Raises ArgumentError, InvalidOperation."""
 
     async def move_store(self, name: str, broker: str) -> StoreView:
         """Have a broker process hand a store over to another one, and leave it there; returns its new state. With ANY_BROKER
