@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, Protocol, TypeVar, cast
 
 from busbar.broker.dispatcher import EffectDispatcher
+from busbar.broker.history import HistoryRecorder
 from busbar.broker.store_host import LocalStoreHost
 from busbar.clock import wall_clock
 from busbar.fragment.changes import Changes
@@ -28,6 +29,7 @@ from busbar.gateway.listening.connection_limiter import ConnectionLimiter, Track
 from busbar.gateway.services import GatewayServices
 from busbar.model.api import Commands, EntityChangeSink, EntityView
 from busbar.model.entities import QueueDescription
+from busbar.model.history import HistoryRecording
 from busbar.model.limits import Limits
 from busbar.model.sas import SasRule
 from busbar.store.journal.changes_encoder import encode_changes
@@ -91,8 +93,10 @@ class _Route:
 class _Broker(EffectDispatcher):
     """A broker with one queue, whose fragments are in one store."""
 
-    def __init__(self, loop: VirtualLoop, is_partitioned: bool) -> None:
+    def __init__(self, loop: VirtualLoop, is_partitioned: bool, records_history: bool) -> None:
         super().__init__()
+        recorder = HistoryRecorder(self)
+        recorder.set_recording(HistoryRecording(records_history))
         self.disk = disk = _Disk()
 
         def thread(name: str, loop: asyncio.AbstractEventLoop, patience: float) -> SimulatedStoreThread:
@@ -100,7 +104,14 @@ class _Broker(EffectDispatcher):
 
         self._nonce = 0
         self.host = LocalStoreHost(
-            "store", disk.open, loop, wall_clock, self._next_nonce, self.dispatch, thread=thread
+            "store",
+            disk.open,
+            loop,
+            wall_clock,
+            self._next_nonce,
+            self.dispatch,
+            thread=thread,
+            history=recorder.switch,
         )
         self.routes = _Route(self.host)
         description = QueueDescription(enable_partitioning=is_partitioned)
@@ -176,13 +187,14 @@ class HotPath:
         is_partitioned: bool = False,
         batch: int = 1,
         payload: Callable[[int], bytes] | None = None,
+        records_history: bool = False,
     ) -> None:
         self._counter = counter
         self._clock = VirtualClock()
         self._server, self._client = (VirtualLoop(self._clock, self._failed) for _ in range(2))
         self._error = ""
         with self._server.running():
-            self._broker = broker = _Broker(self._server, is_partitioned)
+            self._broker = broker = _Broker(self._server, is_partitioned, records_history)
             authority = Authority(
                 [SasRule(KEY_NAME, (_KEY,), frozenset(("Manage", "Send", "Listen")))], lambda path: ()
             )

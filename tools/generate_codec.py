@@ -22,9 +22,9 @@ MODEL = ROOT / "src" / "busbar" / "model"
 TABLE = ROOT / "src" / "busbar" / "cluster" / "codec_table.py"
 MODULES = ("message", "commands", "hold_commands", "effects", "settings")
 
-LOCAL = {"StoreCopies", "KeepHolds", "FragmentSettings.topic"}
+LOCAL = {"StoreCopies", "KeepHolds", "FragmentSettings.topic", "Happened", "MessageStep"}
 """Classes, or fields of one, that are not sent. Copies stay in one process and one commit. Holders are named by their own
-process. The rules of a topic are sent as definitions."""
+process. The rules of a topic are sent as definitions. Histories are recorded where their fragments are."""
 SETTINGS = "FragmentSettings"
 
 HEAD = '''"""The fields of commands, effects and settings, in the order of their constructors, as they cross channels.

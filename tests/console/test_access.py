@@ -52,6 +52,10 @@ def test_strangers_see_nothing(
         "/",
         "/queue?name=orders",
         "/queue/new",
+        "/queue/messages?name=orders",
+        "/queue/access?name=orders",
+        "/access",
+        "/connections",
         "/nowhere",
         "/console.js",
         "/sign-in",
@@ -111,6 +115,10 @@ def test_a_change_needs_our_own_form(
         visitor.post("/queue/new", fields, {"Origin": "null"}),
         visitor.post("/queue/delete?name=orders", {}),
         visitor.post("/queue/delete?name=orders", {"csrf": fields["csrf"]}, foreign),
+        visitor.post("/queue/purge?name=orders", {"typed": "orders", "lane-active": "true"}),
+        visitor.post("/queue/send?name=orders", {"body": "x"}),
+        visitor.post("/access", {"rule": "RootManageSharedAccessKey"}),
+        visitor.post("/access", {"rule": "RootManageSharedAccessKey", "csrf": fields["csrf"]}, foreign),
     ]
     assert [answer.status for answer in attempts] == [403] * len(attempts)
     assert visitor.get("/queue/delete?name=orders").status == 200  # a GET asks, and changes nothing
@@ -144,10 +152,12 @@ def test_what_is_not_there(visitor: Visitor) -> None:
     assert visitor.get("/queue?name=..%2F$namespaceinfo").status == 400
     assert visitor.post("/", form(visitor, "x")).status == 405
     assert visitor.post("/queue/new", {"name": "x" * 100_000}).status == 413
+    assert visitor.post("/queue/send?name=orders", {"body": "x" * 5_000_000}).status == 413
 
 
 def test_no_key_is_shown(visitor: Visitor, console: ConsoleProcess, server: Busbar) -> None:
-    shown = [visitor.get(path).text for path in ("/", "/queue?name=orders", "/queue/new")]
+    paths = ("/", "/queue?name=orders", "/queue/new", "/queue/access?name=orders", "/access", "/connections")
+    shown = [visitor.get(path).text for path in paths]
     assert all(server.key not in text for text in [*shown, console.error_text])
 
 

@@ -78,6 +78,26 @@ def test_the_keyboard_is_enough(page: Page, admin: ServiceBusAdministrationClien
     assert admin.get_queue("by-keyboard").enable_partitioning is True
 
 
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(page: Page) -> None:
+    page.goto("/queue?name=orders")
+    reached = []
+    for _ in range(16):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(
+            "(() => { const each = document.activeElement; const style = getComputedStyle(each);"
+            " return [each.textContent.trim() || each.name, style.outlineStyle, style.outlineWidth]; })()"
+        )
+        assert focused[1:] == ["solid", "2px"], focused
+        reached.append(focused[0])
+    expected = ["Skip to content", "Busbar", "Entities", "Stores", "Taps", "Connections", "Access", "search"]
+    tabs = ["Namespace", "Overview", "Messages", "Dead letters", "Send", "Settings", "Access keys"]
+    assert reached[: len(expected + tabs)] == expected + tabs
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type("a/b")  # in a field it is a letter
+    expect(page.get_by_role("searchbox")).to_have_value("a/b")
+
+
 @pytest.mark.req("U27")
 def test_the_overview_renews_itself(
     page: Page, admin: ServiceBusAdministrationClient, server: Busbar

@@ -28,7 +28,7 @@ from harness.serving import Busbar
 
 JS = Path(__file__).parent / "js"
 NODE = Path(executable.ROOT_DIR) / "bin" / "node"
-PLAIN = re.compile(r"busbar\b[^|&;<>`$()]*('[^']*'[^|&;<>`$()]*)*")
+PLAIN = re.compile(r"busbar\s[^|&;<>`$()]*('[^']*'[^|&;<>`$()]*)*")
 """A command that needs no shell; what is quoted may have any character."""
 HAS_CURL = shutil.which("curl") is not None
 

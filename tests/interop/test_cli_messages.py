@@ -345,6 +345,7 @@ def test_new_messages_are_shown_as_they_come(
             if options:  # completed at once, and shown all the same
                 with factory.message_receiver(queue, receive_mode="receiveanddelete") as receiver:
                     receiver.receive_messages(10, 5)
+            assert process.stdout is not None
             ready, _, _ = select.select([process.stdout], [], [], 0.5)
             if ready:
                 seen.append(json.loads(next_line(process.stdout))["body"])

@@ -69,6 +69,7 @@ async def _run(
             patience,
             rules,
             inline_messages=inline_messages,
+            history=member.recorder.switch,
             fragment_figures=member.fragment_figures,
         )
 

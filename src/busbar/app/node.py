@@ -6,9 +6,11 @@ Rules:
 2. The brokers get the address of the controller from their node. Brokers serve clients and stores also while there is none.
 3. The controller that finds itself replaced stops being it; its brokers, like all others, connect to the next one.
 4. A node whose name another one has taken ends.
-5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too: the machine
+5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too. The machine
    of the controller may have owned some. The next controller goes on from what its node has seen. So the leases of
    catalogue and stores are waited for at the same time.
+6. If stores were added, the controller begins anew: it loads the catalogue, and has the stores made. Brokers serve clients
+   meanwhile.
 """
 
 from __future__ import annotations
@@ -60,6 +62,8 @@ SILENT = 4
 """After this part of a lease without a sign of the controller, the owners of stores are looked at."""
 LOOKS = 6
 """In each lease."""
+NEW_STORES = 2
+"""After so many looks, all nodes have seen stores that were added."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -98,6 +102,8 @@ class ClusterNode:
         self._burying: asyncio.Task[None] | None = None
         self._buried: set[str] = set()
         """Incarnations of nodes that have ended, as this controller has reported."""
+        self._new_since = 0.0
+        """When stores were first seen that the controller does not have."""
         self._seen_at = boot_time()
         """When the last look at the catalogue began that succeeded."""
         self._known_stores: list[StoreAddress] = []
@@ -270,6 +276,10 @@ class ClusterNode:
         """Become the controller if there is none, and send the brokers its address."""
         if self._controller is not None and self._controller.is_over:
             await self._step_down()
+        elif self._controller is not None and self._has_new_stores(look, namespace.limits.store_lease / 1000):
+            _log.warning("stores were added: the catalogue is loaded again")
+            await self._step_down()
+            is_free = True
         if self._controller is None and is_free and look.stores:
             controller = NodeController(self._config.name, self._config.catalogue, namespace, self._watched)
             if await controller.claim(look.owner.claim):
@@ -344,6 +354,15 @@ class ClusterNode:
         if rules != self._known_rules:
             self._known_rules = rules
             self._on_rules(rules)
+
+    def _has_new_stores(self, look: ClusterLook, lease: float) -> bool:
+        """Whether stores were added that the controller does not have, and all nodes have seen their addresses by now."""
+        assert self._controller is not None
+        if {store.name for store in look.stores} <= self._controller.stores:
+            self._new_since = 0.0
+            return False
+        self._new_since = self._new_since or boot_time()
+        return boot_time() - self._new_since >= NEW_STORES * lease / LOOKS
 
     async def _step_down(self) -> None:
         controller, self._controller = self._controller, None

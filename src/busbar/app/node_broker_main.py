@@ -46,9 +46,8 @@ _log = logging.getLogger(__name__)
 
 
 async def _run(start: BrokerStart) -> None:
-    loop = asyncio.get_running_loop()
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
     nonces, rules = nonce_source(), RuleCompiler(uuid4)
-    ended = asyncio.Event()
 
     async def open_gateway(settings: NodeSettings, port: ClusterBroker) -> Gateway:
         tls = server_context(TlsFiles(Path(start.certificate), Path(start.certificate_key), None))
@@ -89,6 +88,7 @@ async def _run(start: BrokerStart) -> None:
             start.store_timeout,
             rules,
             inline_messages=start.inline_messages,
+            history=node.recorder.switch,
             fragment_figures=node.fragment_figures,
         )
 

@@ -54,6 +54,8 @@ class NodeController:
         self._url = url
         self._namespace = namespace
         self._watched = watched
+        self.stores: set[str] = set()
+        """The stores that it knows."""
         self._home: CatalogueHome | None = None
         self._cluster: ClusterController | None = None
         self._catalogue: Catalogue | None = None
@@ -94,6 +96,7 @@ class NodeController:
             store.name: self._watched.get(store.name) or address_of(store).location(self._lease)
             for store in look.stores
         }
+        self.stores = {*places}
         loop = asyncio.get_running_loop()
         is_loading = True
 
@@ -110,6 +113,8 @@ class NodeController:
         port.inspect_remote = members.inspect
         port.report_transfers = cluster.transfers
         port.report_nodes = cluster.nodes
+        port.report_history = cluster.history
+        port.set_recording = cluster.set_recording
         port.report_connections = cluster.connections
         port.close_at_gateway = cluster.close_connection
         port.report_figures = cluster.figures

@@ -38,6 +38,7 @@ from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import RunningEndpoint
 from busbar.app.log_output import change_log_level
 from busbar.app.node_config import NodeConfig
+from busbar.app.process_history import ProcessHistory
 from busbar.app.provisioning import provision
 from busbar.app.published_endpoint import PublishedEndpoint
 from busbar.app.shared_listener import SharedListener
@@ -259,6 +260,7 @@ async def _edge(
         gateway = Gateway(broker.port, Authority(rules, broker.catalogue.authorization_rules), limits, secure)
         await gateway.start()
         broker.connections = lambda: gateway.connection_count
+        broker.port.name_clients = gateway.client_names
         broker.port.report_connections = gateway.page_of_connections
         broker.port.close_at_gateway = gateway.close_connection
         broker.gateway_figures = gateway.figures
@@ -373,11 +375,7 @@ async def _broker(
         stores.carrier = members
         processes.unchanged = catalogue.unchanged
     broker = _Broker(port, catalogue, stores, processes)
-    port.report_nodes = lambda: _nodes(broker)
-    port.report_figures = processes.figures if processes is not None else broker.figures
-    port.change_log_level = partial(
-        change_log_level, tell=processes.set_log_level if processes is not None else None
-    )
+    _show(broker)
     try:
         try:
             if processes is not None:
@@ -397,6 +395,15 @@ async def _broker(
             _log.warning("not all operations under way could be finished within %g s", DRAIN_SECONDS)
         if processes is not None:
             await processes.stop()
+
+
+def _show(broker: _Broker) -> None:
+    """Let the broker API answer for this process, or for all broker processes."""
+    port, processes = broker.port, broker.processes
+    port.report_nodes = lambda: _nodes(broker)
+    port.report_figures = processes.figures if processes is not None else broker.figures
+    tell = processes.set_log_level if processes is not None else None
+    port.change_log_level = partial(change_log_level, tell=tell)
 
 
 def _fewer(brokers: int, asked: int) -> list[str]:
@@ -433,6 +440,8 @@ def _remote_hosts(
 ) -> Callable[[str], StoreHost]:
     """Makes the host of a store that a broker process has. Operators ask these processes through the broker API."""
     port.report_transfers = processes.transfers
+    port.report_history = processes.history
+    port.set_recording = processes.set_recording
     port.report_connections = processes.connections
     port.close_at_gateway = processes.close_connection
     port.move_remote = processes.moves.move
@@ -457,7 +466,7 @@ def _local_hosts(
 ) -> Callable[[str], StoreHost]:
     """Makes the host of a store of this process. `on_open` gets a host whenever its store is open."""
     loop = asyncio.get_running_loop()
-    nonces, rules = nonce_source(), RuleCompiler(uuid4)
+    nonces, rules, history = nonce_source(), RuleCompiler(uuid4), ProcessHistory(port)
 
     def make_host(name: str) -> StoreHost:
         place = places.at(name)
@@ -473,6 +482,7 @@ def _local_hosts(
             limits.store_timeout / 1000,
             rules,
             inline_messages=limits.inline_commit_messages,
+            history=history.switch,
             fragment_figures=port.fragment_figures,
         )
 

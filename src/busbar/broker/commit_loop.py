@@ -43,6 +43,7 @@ from busbar.broker.timers import FragmentTimers
 from busbar.broker.topic_selection import select
 from busbar.broker.topic_usage import set_usage
 from busbar.broker.transactions import check, divide, is_divided
+from busbar.fragment.history import HistorySwitch
 from busbar.model.commands import Command, StoreCopies, Tick, Transact
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, InternalError, error_of
@@ -63,12 +64,15 @@ _BROKEN = InternalError("The fragment has failed and is out of service until the
 class CommitLoop:
     """The commands, changes and effects of one store's fragments."""
 
-    def __init__(self, nonces: Callable[[], int], rules: RuleCompiler) -> None:
-        """`nonces` gives a number for the locks of each command."""
+    def __init__(
+        self, nonces: Callable[[], int], rules: RuleCompiler, history: HistorySwitch | None = None
+    ) -> None:
+        """`nonces` gives a number for the locks of each command. `history` decides which entities record theirs."""
         self.slots: dict[int, Slot] = {}
         self._sends_refused: BusbarError | None = None
         self._nonces = nonces
         self._rules = rules
+        self._history = history if history is not None else HistorySwitch()
         self._timers = FragmentTimers()
         self._running = False
         self._holding_back = False
@@ -88,6 +92,7 @@ class CommitLoop:
 
     def add(self, slot: Slot) -> None:
         self.slots[slot.id] = slot
+        slot.machine.history = self._history
         self._timers.want(slot, slot.machine.wake_at())
 
     def link_topic(self, topic: Slot, now: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter
 
 from busbar.model.figures import COMMIT_BOUNDS
@@ -64,3 +65,10 @@ class CommitTimes:
             repeated=counters.repeated,
             lost=counters.lost,
         )
+
+
+def seconds_of(work: Callable[[], None]) -> float:
+    """Do a piece of work; returns how long it took."""
+    began = perf_counter()
+    work()
+    return perf_counter() - began

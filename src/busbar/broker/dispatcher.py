@@ -28,7 +28,7 @@ from busbar.model.commands import (
     Leave,
     Settle,
 )
-from busbar.model.effects import MOVER_ORIGIN, Delivered, Effect, Refused
+from busbar.model.effects import HISTORY_ORIGIN, MOVER_ORIGIN, Delivered, Effect, Refused
 from busbar.model.errors import EntityNotFound
 from busbar.model.hold_commands import ResumeSession
 from busbar.model.message import ACTIVE
@@ -65,6 +65,7 @@ class EffectDispatcher:
         self._last_origin = BROKER_ORIGIN
         self.served: set[int] = set()
         """Origins that stand for connections of other processes."""
+        self._stands_for: dict[int, tuple[str, int]] = {}
         self.own_hosts: Callable[[], Iterable[HangingHost]] = tuple
         """The hosts of the stores that this process has."""
         self.fragment_figures = FiguresOfFragments()
@@ -84,11 +85,23 @@ class EffectDispatcher:
         self._consuming[self._last_origin] = set()
         return self._last_origin
 
-    def connect_served(self, sink: EffectSink, failed: Callable[[], None]) -> int:
-        """An origin that stands for a connection of another process, which uses stores of this one."""
+    def connect_served(
+        self, sink: EffectSink, failed: Callable[[], None], gateway: str = "", number: int = 0
+    ) -> int:
+        """An origin that stands for a connection of another process, which uses stores of this one: that of this number, of
+        that gateway."""
         origin = self.connect(sink, failed)
         self.served.add(origin)
+        self._stands_for[origin] = (gateway, number)
         return origin
+
+    def client_of(self, origin: int) -> tuple[str, int]:
+        """The gateway (empty: of this process) and the number there of the connection that an origin stands for."""
+        return self._stands_for.get(origin, ("", origin))
+
+    def connect_history(self, sink: EffectSink) -> None:
+        """Pass what happens to messages to `sink`."""
+        self._sinks[HISTORY_ORIGIN] = sink
 
     def connect_mover(self, sink: EffectSink) -> None:
         """Pass effects for the mover of this process to `sink`."""
@@ -108,6 +121,7 @@ class EffectDispatcher:
         self._consuming.pop(origin, None)
         self._failed.pop(origin, None)
         self.served.discard(origin)
+        self._stands_for.pop(origin, None)
 
     def strand(self, origin: int, holding: Collection[tuple[int, int]]) -> None:
         """Remove the consumers of an origin that cannot be reached, except these, each given with its fragment.

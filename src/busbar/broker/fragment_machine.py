@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow
+from busbar.fragment.history import HistorySwitch
 from busbar.fragment.reads import Read
 from busbar.model.commands import AwaitSession, Command, Demand, StoreCopies, Transact
 from busbar.model.effects import Effect
@@ -23,6 +24,7 @@ class FragmentMachine(Protocol):
     id: i64
     settings: FragmentSettings
     bounds: Bounds
+    history: HistorySwitch
 
     def needs(self, command: Command, now: i64) -> list[Read]: ...
     def supply(self, reads: list[Read]) -> None: ...

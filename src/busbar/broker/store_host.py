@@ -24,7 +24,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from busbar.broker.commit_loop import CommitLoop
-from busbar.broker.commit_times import CommitTimes
+from busbar.broker.commit_times import CommitTimes, seconds_of
 from busbar.broker.effect_gate import EffectGate
 from busbar.broker.fragment_loading import (
     ANY_GATEWAY,
@@ -61,6 +61,7 @@ from busbar.broker.store_operations import (
 )
 from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreThread
 from busbar.fragment.figures import FiguresOfFragments
+from busbar.fragment.history import HistorySwitch
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
@@ -102,13 +103,15 @@ class LocalStoreHost:
         rules: RuleCompiler | None = None,
         thread: Callable[[str, asyncio.AbstractEventLoop, float], StoreThread] = StoreThread,
         inline_messages: int = 0,
+        history: HistorySwitch | None = None,
         fragment_figures: FiguresOfFragments | None = None,
     ) -> None:
         """`factory` opens the store (on the store's own thread), `clock` gives ms since 1970, `nonces` a number for the
         locks of each command, `emit` performs effects. `fenced` is called when another owner took the store. Without a
         `place`, a store that is not there is made by the factory. `patience` is in seconds: after it a call hangs. Hosts
         with the same `rules` compile those of a topic once for all of them. `thread` makes the store's thread. Groups of at
-        most `inline_messages` messages are small (rule 4). `fragment_figures` counts what fragments do in this process."""
+        most `inline_messages` messages are small (rule 4). `fragment_figures` counts what fragments do in this process, and
+        `history` decides which entities record theirs."""
         self.name = name
         self.broker = ""
         self.place = place
@@ -124,7 +127,7 @@ class LocalStoreHost:
         self.shown: Callable[[], None] | None = None
         """Called when the state, the reason or the loss is another one."""
         self.clock = clock
-        self.commit_loop = CommitLoop(nonces, rules or RuleCompiler(uuid4))
+        self.commit_loop = CommitLoop(nonces, rules or RuleCompiler(uuid4), history)
         self._lifecycle = StoreLifecycle(
             name, self.commit_loop, has_place=place is not None, on_change=self._state_changed
         )
@@ -496,7 +499,7 @@ class LocalStoreHost:
         ):
             self._commit_inline(work, now)
             return True
-        self._thread.post(partial(_seconds_of, work), self._small_job_returned)
+        self._thread.post(partial(seconds_of, work), self._small_job_returned)
         return False
 
     def _commit_inline(self, work: Callable[[], None], now: int) -> None:
@@ -590,10 +593,3 @@ class LocalStoreHost:
         self._timer = None
         self._lifecycle.timer(self._monotonic(), self.clock())
         self._proceed()
-
-
-def _seconds_of(work: Callable[[], None]) -> float:
-    """Do a piece of work; returns how long it took."""
-    began = perf_counter()
-    work()
-    return perf_counter() - began

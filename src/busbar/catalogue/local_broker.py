@@ -35,6 +35,7 @@ from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
 from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation
 from busbar.model.figures import ProcessFigures
+from busbar.model.history import ClientName, HistoryRecording, HistoryStep
 from busbar.model.message import (
     ACTIVE,
     DEAD,
@@ -46,8 +47,9 @@ from busbar.model.message import (
     TRANSFER_DEAD,
     TRANSFER_DEAD_DEFERRED,
 )
-from busbar.model.names import key_of
+from busbar.model.names import SUBSCRIPTIONS, key_of
 from busbar.model.node_views import NodeView, StoreFigures, summed
+from busbar.model.partitioning import wire_number
 from busbar.model.taps import TapChange, TapDescription
 
 Counts = dict[int, FragmentCounts]
@@ -72,6 +74,13 @@ class LocalBroker(EffectDispatcher):
         """Asks the mover of this process, or those of all broker processes."""
         self.report_nodes: Callable[[], Awaitable[Sequence[NodeView]]] | None = None
         """Asks all processes of the namespace."""
+        self.report_history: Callable[[str], Awaitable[Sequence[HistoryStep]]] | None = None
+        """Asks all processes what they have recorded of messages with an id."""
+        self.set_recording: Callable[[HistoryRecording], None] | None = None
+        """Has all processes record the history of these entities."""
+        self._recording = HistoryRecording()
+        self.name_clients: Callable[[Sequence[tuple[int, int]]], Sequence[ClientName | None]] | None = None
+        """Finds out who clients of the gateway of this process are or were."""
         self.report_connections: Callable[[ConnectionQuery], Awaitable[ConnectionReport]] | None = None
         """Asks the gateways of all processes."""
         self.close_at_gateway: Callable[[str], Awaitable[bool]] | None = None
@@ -325,6 +334,42 @@ class LocalBroker(EffectDispatcher):
         found.sort(key=lambda view: (key_of(view.source), view.index, view.target_fragment))
         return TransferReport(report.moved, found)
 
+    async def history(self, message_id: str, entity: str = "") -> Sequence[HistoryStep]:
+        if self.report_history is None:
+            return ()
+        steps = await self.report_history(message_id)
+        if entity:
+            key = key_of(self._catalogue.find(entity).path)
+            steps = [step for step in steps if is_within(key_of(step.entity), key)]
+        wanted = {step.fragment for step in steps}
+        indexes = {
+            fragment: index
+            for view in self._catalogue.entities()
+            for index, fragment in enumerate(view.fragments)
+            if fragment in wanted
+        }
+        shown = [_with_sequence_number(step, indexes.get(step.fragment)) for step in steps]
+        return sorted(shown, key=lambda step: step.time)
+
+    async def recording(self) -> HistoryRecording:
+        return self._recording
+
+    async def record_history(self, entity: str, on: bool) -> HistoryRecording:
+        if self.set_recording is None:
+            raise InvalidOperation("This process records no history.")
+        recording = HistoryRecording(on)
+        if entity:
+            path = self._catalogue.find(entity).path
+            others = [one for one in self._recording.entities if key_of(one) != key_of(path)]
+            if not on and self._recording.everything:
+                raise InvalidOperation(
+                    f"All entities record their history, so '{path}' alone cannot stop; stop all of them."
+                )
+            recording = replace(self._recording, entities=(*others, *([path] if on else [])))
+        self._recording = recording
+        self.set_recording(recording)
+        return recording
+
     async def change_store(self, name: str, to: str) -> StoreView:
         assert self._stores is not None
         return await self._stores.change(name, to)
@@ -349,6 +394,17 @@ class LocalBroker(EffectDispatcher):
         if commands:
             self.submit(commands)
         return answers
+
+
+def is_within(key: str, whole: str) -> bool:
+    """Whether the entity of a key is the one of another key, or a subscription of it."""
+    return key == whole or key.startswith(f"{whole}/{SUBSCRIPTIONS.lower()}/")
+
+
+def _with_sequence_number(step: HistoryStep, index: int | None) -> HistoryStep:
+    if index is None or not step.number:
+        return step
+    return replace(step, sequence_number=wire_number(index, step.number))
 
 
 def _with_figures(view: StoreView, figures: StoreFigures) -> StoreView:

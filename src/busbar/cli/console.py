@@ -40,7 +40,7 @@ def console(
 ) -> None:
     """Open the web console of a running Busbar.
 
-    It shows queues, topics, subscriptions and stores, and creates and deletes entities, until Ctrl-C.
+    It shows entities, messages, stores and clients, and mends dead letters, until Ctrl-C.
     It listens on loopback only. The line that starts with "ready " has the address that signs a browser in, once.
     """
     import asyncio

@@ -14,6 +14,7 @@ from busbar.cli.console_client import messages, moment
 from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.console.messages import (
+    GROUPED,
     CopyChanges,
     DeadLetterSummary,
     Lane,
@@ -25,7 +26,7 @@ from busbar.console.messages import (
     TriageResult,
     TypedMessage,
 )
-from busbar.console.namespace import Address
+from busbar.console.namespace import Address, FailureKind, NamespaceFailure
 from busbar.model.duration import read_duration
 from busbar.operations import purging, triage
 from busbar.operations.browsing import MessageKind, browse, find, place_of
@@ -67,9 +68,10 @@ class RunningMessages:
         with self._client() as factory:
             found = find(factory, address.path, number, kind=MessageKind(lane.value))
         if found is None:
-            text = f"{address.kind} '{address.name}' has no {lane} message {number} any more."
-            with self._client():
-                raise CommandFailure(text, ExitCode.NOT_FOUND)
+            raise NamespaceFailure(
+                f"The {address.kind} '{address.name}' has no {lane} message {number} any more.",
+                FailureKind.NOT_FOUND,
+            )
         return _detail(view_of(found))
 
     def send(self, address: Address, message: TypedMessage) -> None:
@@ -82,7 +84,7 @@ class RunningMessages:
 
     def groups(self, address: Address, lane: Lane) -> Sequence[DeadLetterSummary]:
         with self._client() as factory:
-            found = triage.groups(factory, _dead_letters(address, lane))
+            found = triage.groups(factory, _dead_letters(address, lane), most=GROUPED)
         return [
             DeadLetterSummary(
                 group.reason,

@@ -12,10 +12,13 @@ from busbar import __version__
 from busbar.cli.apply import add_apply_command
 from busbar.cli.bench import add_bench_command
 from busbar.cli.capture import add_capture_command
+from busbar.cli.completion import add_completion_command
 from busbar.cli.console import add_console_command
+from busbar.cli.doctor import add_doctor_command
 from busbar.cli.export import add_export_command
 from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.groups import groups_for, in_full
+from busbar.cli.history import add_history_command
 from busbar.cli.insight import add_insight_command
 from busbar.cli.messages import add_receive_command
 from busbar.cli.nodes import add_nodes_command
@@ -25,6 +28,7 @@ from busbar.cli.redrive import add_redrive_command
 from busbar.cli.replay import add_replay_command
 from busbar.cli.send import add_send_command
 from busbar.cli.tail import add_tail_command
+from busbar.cli.top import add_top_command
 from busbar.cli.transfers import add_transfers_command
 
 app = typer.Typer(
@@ -259,10 +263,14 @@ add_redrive_command(app)
 add_insight_command(app)
 add_bench_command(app)
 add_console_command(app)
+add_top_command(app)
+add_doctor_command(app)
+add_completion_command(app)
 add_export_command(app)
 add_apply_command(app)
 add_transfers_command(app)
 add_nodes_command(app)
+add_history_command(app)
 
 
 def main() -> None:

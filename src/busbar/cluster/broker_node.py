@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from busbar import __version__
+from busbar.broker.history import HistoryRecorder
 from busbar.broker.move_runner import MoveRunner
 from busbar.broker.process_figures import process_figures
 from busbar.broker.store_host import LocalStoreHost
@@ -31,6 +32,7 @@ from busbar.model.commands import Command
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect
 from busbar.model.figures import GatewayFigures, ProcessFigures
+from busbar.model.history import ClientName, HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView
 from busbar.store.location import OwnerSilence
 
@@ -58,6 +60,9 @@ class ServingGateway(Protocol):
     def evict_oldest(self) -> None:
         """Close the oldest connection, since descriptors have run out."""
 
+    def client_names(self, clients: Sequence[tuple[int, int]]) -> list[ClientName | None]:
+        """Who these clients are or were."""
+
     async def connection_report(self, query: ConnectionQuery) -> ConnectionReport: ...
 
     async def close_connection(self, id: str) -> bool: ...
@@ -82,6 +87,8 @@ class BrokerNode:
         self._name = name
         self._port = ClusterBroker()
         self._port.own_hosts = lambda: self.channel.hosts.values() if self.channel is not None else ()
+        self.recorder = HistoryRecorder(self._port)
+        """Of the history of messages in the stores of this process."""
         self._moves = MoveRunner(self._port, asyncio.get_running_loop(), clock, self._port.routes.sink_of)
         self._transfer_patience = 0
         self._clock = clock
@@ -202,6 +209,15 @@ class BrokerNode:
             figures=[host.figures() for host in hosts],
         )
 
+    async def history(self, message_id: str) -> list[HistoryStep]:
+        return self.recorder.steps_of(message_id)
+
+    async def client_names(self, clients: Sequence[tuple[int, int]]) -> list[ClientName | None]:
+        return [None] * len(clients) if self._gateway is None else self._gateway.client_names(clients)
+
+    def set_recording(self, recording: HistoryRecording) -> None:
+        self.recorder.set_recording(recording)
+
     async def look_at_store(self, store: str) -> OwnerSilence:
         return await asyncio.to_thread(self.look_at, store)
 
@@ -237,6 +253,7 @@ class BrokerNode:
         assert self.channel is not None
         loop = asyncio.get_running_loop()
         self._gateway_name = settings.gateway
+        self.recorder.set_recording(settings.recording)
         self.peer_addresses.update(settings.addresses)
         routes: list[StoreRoute] = []
         for store, broker in settings.owners.items():

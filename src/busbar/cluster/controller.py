@@ -38,6 +38,7 @@ from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
 from busbar.cluster.connection_reports import close_connection_of, connections_of
 from busbar.cluster.gathering import figures_of
 from busbar.cluster.hello import TAKEN_FOR_ENDED, Hello
+from busbar.cluster.history_gathering import gather_history
 from busbar.cluster.node_settings import NodeSettings, node_of, share_of
 from busbar.cluster.owner_watch import OwnerWatch
 from busbar.cluster.remote_store import OUT_OF_REACH
@@ -48,6 +49,7 @@ from busbar.model.api import TransferReport
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.figures import ProcessFigures
+from busbar.model.history import HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.store.contract import StoreError
 from busbar.store.location import OwnerSilence
@@ -97,6 +99,7 @@ class ClusterController:
     ) -> None:
         """`lease` is that of stores; pings and looks at owners derive from it. `settle` is for how long stores are not moved
         after a broker has come or gone. Both are in seconds."""
+        self._recording = HistoryRecording()
         self.takeovers: Counter[str] = Counter()
         """By store, how often it was claimed because its owner was not there."""
         self.unchanged: Callable[[StoreHost], AbstractAsyncContextManager[None]] = lambda host: nullcontext()
@@ -378,6 +381,7 @@ class ClusterController:
                 gateway=broker.gateway,
                 addresses={other.name: other.address for other in others},
                 has_nodes=True,
+                recording=self._recording,
             )
         )
         self._members.add_broker(broker.channel, is_new=False)
@@ -427,6 +431,18 @@ class ClusterController:
                 await self.moves.hand_over(store, takers[0].name)
             except BusbarError as error:
                 _log.warning("%s is not handed over by %s: %s", store, broker.name, error)
+
+    async def history(self, message_id: str) -> list[HistoryStep]:
+        """What all brokers have recorded of messages with an id."""
+        return await gather_history(
+            message_id, {broker.gateway: broker.there for broker in self._open_brokers()}
+        )
+
+    def set_recording(self, recording: HistoryRecording) -> None:
+        """Have all brokers record the history of these entities, also those that connect later."""
+        self._recording = recording
+        for broker in self._open_brokers():
+            broker.there.set_recording(recording)
 
     async def nodes(self) -> list[NodeView]:
         """What all broker processes show of themselves, with the takeovers that this controller has counted."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
+from busbar.model.history import HistoryRecording
 from busbar.model.limits import SHARED_LIMITS, Limits
 from busbar.model.sas import SasRule
 
@@ -27,6 +28,8 @@ class NodeSettings(msgspec.Struct, array_like=True):
     """By broker of another node, where its stores can be reached. Empty if all brokers are of one machine."""
     has_nodes: bool = False
     """Whether owners of stores can be frozen or cut off while others claim their stores."""
+    recording: HistoryRecording = HistoryRecording()
+    """Which entities record their history when the gateway opens."""
 
 
 def node_of(broker: str) -> str:

@@ -192,7 +192,9 @@ class PeerServer(Channel):
         by_store = self._origins.setdefault(theirs, {})
         ours = by_store.get(store)
         if ours is None:
-            ours = by_store[store] = self._exchange.connect_served(self._sink(theirs, store), self.abort)
+            ours = by_store[store] = self._exchange.connect_served(
+                self._sink(theirs, store), self.abort, self.gateway, theirs
+            )
         return ours
 
     def _sink(self, theirs: int, store: str) -> EffectSink:

@@ -22,6 +22,7 @@ from busbar.model.api import CatalogueApi, ConnectionApi, EntityView, StoreApi, 
 from busbar.model.commands import Command
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.figures import ProcessFigures
+from busbar.model.history import ClientName, HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView
 from busbar.store.location import OwnerSilence
 
@@ -103,6 +104,18 @@ class NodeApi(Protocol):
 
     async def view(self) -> NodeView:
         """What operators see of this process."""
+
+    @since(2)
+    async def history(self, message_id: str) -> Sequence[HistoryStep]:
+        """What this process has recorded of messages with an id."""
+
+    @since(2)
+    async def client_names(self, clients: Sequence[tuple[int, int]]) -> Sequence[ClientName | None]:
+        """Who these clients of its gateway are or were, each by the numbers of its connection and of a consumer."""
+
+    @since(2)
+    def set_recording(self, recording: HistoryRecording) -> None:
+        """Record the history of these entities from now on."""
 
     @since(2)
     async def look_at_store(self, store: str) -> OwnerSilence:

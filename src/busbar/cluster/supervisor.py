@@ -43,6 +43,7 @@ from busbar.cluster.connection_counter import ConnectionCounter, CountedGateway
 from busbar.cluster.connection_reports import close_connection_of, connections_of
 from busbar.cluster.fd_passing import CLIENT, FdSender
 from busbar.cluster.gathering import figures_of
+from busbar.cluster.history_gathering import gather_history
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
 from busbar.cluster.remote_store_host import RemoteStoreHost
@@ -51,6 +52,7 @@ from busbar.cluster.store_moves import StoreMoves
 from busbar.model.api import TransferReport
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.figures import ProcessFigures
+from busbar.model.history import HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView
 
 FIRST_PAUSE = 0.1
@@ -310,6 +312,7 @@ class BrokerSupervisor:
         for broker in self._brokers:
             broker.on_start = self._started
             broker.on_exit = self._ended
+        self._recording = HistoryRecording()
         self.takeovers: Counter[str] = Counter()
         """By store, how often it was claimed because its owner had ended."""
         self._settings: dict[BrokerProcess, NodeSettings] = {}
@@ -418,6 +421,22 @@ class BrokerSupervisor:
         moved = sum(report.moved for report in found)
         return TransferReport(moved, [view for report in found for view in report.transfers])
 
+    async def history(self, message_id: str) -> list[HistoryStep]:
+        """What all brokers have recorded of messages with an id."""
+        return await gather_history(
+            message_id,
+            {
+                broker.gateway: protocol.NODES.remote(broker.channel)
+                for broker in self._open
+                if broker.channel is not None
+            },
+        )
+
+    def set_recording(self, recording: HistoryRecording) -> None:
+        """Have all brokers record the history of these entities, also those that are started later."""
+        self._recording = recording
+        self._tell_all(lambda broker: broker.set_recording(recording))
+
     async def connections(self, query: ConnectionQuery) -> ConnectionReport:
         """The connections of the clients of all brokers."""
         return await connections_of(self._there(), query)
@@ -486,6 +505,7 @@ class BrokerSupervisor:
                 owners=self._claims.owners,
                 brokers=self._claims.brokers,
                 gateway=broker.gateway,
+                recording=self._recording,
             )
             await broker.open_gateway(settings)
             for other in self._open:

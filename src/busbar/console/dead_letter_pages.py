@@ -23,6 +23,7 @@ from busbar.console.layout import (
 )
 from busbar.console.message_pages import FIELDS, message_inputs, message_path
 from busbar.console.messages import (
+    GROUPED,
     DeadLetterSummary,
     Lane,
     MessageDetail,
@@ -63,7 +64,13 @@ def dead_letters_page(
         tabs(entity, "dead-letters"),
         notice(result) if result else None,
         _which(entity, lane),
-        section("By reason and source", _groups(address, lane, groups))
+        section(
+            "By reason and source",
+            nothing(f"These are the oldest {count(GROUPED)}; there are more.")
+            if sum(group.count for group in groups) >= GROUPED
+            else None,
+            _groups(address, lane, groups),
+        )
         if groups
         else nothing("There are no dead letters."),
         section("Messages", _choose(address, lane, found)) if found.messages else None,

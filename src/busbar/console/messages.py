@@ -9,6 +9,9 @@ from typing import Protocol
 
 from busbar.console.namespace import Address
 
+GROUPED = 20_000
+"""So many dead letters are looked at to group them, the oldest first."""
+
 
 class Lane(StrEnum):
     """Which messages of an entity are shown."""

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from busbar.console.background import in_background
 from busbar.console.messages import Lane, Messages
 from busbar.console.namespace import Address, NamespaceFailure
 
@@ -52,8 +53,8 @@ class PurgeRuns:
 
     async def _purge(self, run: PurgeRun, lanes: Sequence[Lane], session: str | None) -> None:
         try:
-            run.left = await asyncio.to_thread(
-                self._messages.purge, run.address, lanes, session, run.deleted.__setitem__
+            run.left = await in_background(
+                lambda: self._messages.purge(run.address, lanes, session, run.deleted.__setitem__)
             )
         except NamespaceFailure as failure:
             run.failure = failure.text

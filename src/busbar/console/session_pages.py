@@ -61,7 +61,6 @@ def sessions_page(entity: Entity, found: SessionsRange, *, skip: int, limit: int
         else None,
         pager(links, "More sessions"),
         place=place,
-        live=True,
         trail=trail_to(address),
     )
 

@@ -249,4 +249,6 @@ def put_straight(state: State, records: list[Record], drafts: list[Draft] | None
         size += record.size
         count += 1
     state.outbox.add(state.ledger, entering, size, forward.path)
+    if state.history is not None:
+        state.history.note_all(entering, FORWARDED, now, forward.path)
     return records[count:] if count > 0 else records

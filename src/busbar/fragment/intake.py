@@ -27,10 +27,18 @@ from mypy_extensions import i64
 
 from busbar.fragment.arriving import put_active
 from busbar.fragment.changes import ID_SIZE, OVERHEAD, IdRow
-from busbar.fragment.publishing import AT_ONCE, PassedOn
+from busbar.fragment.history import StepLog
+from busbar.fragment.publishing import AT_ONCE, PassedOn, note_published
 from busbar.fragment.state import State
 from busbar.fragment.text import NEEDS_SESSION
-from busbar.model.effects import DUPLICATE_DROPPED
+from busbar.model.effects import (
+    ARRIVED,
+    DUPLICATE_DROPPED,
+    MOVER_ORIGIN,
+    SCHEDULED_FOR_LATER,
+    SENT,
+    SENT_VIA,
+)
 from busbar.model.errors import (
     BatchOver,
     EntityDisabled,
@@ -282,6 +290,8 @@ class Intake:
         taps = state.taps
         if taps is not None and taps.events:
             taps.record(state.ledger, original, DUPLICATE_DROPPED, self._now, 0, 0, draft.message_id)
+        if state.history is not None:
+            state.history.note(original, DUPLICATE_DROPPED, self._now, 0, "", draft.content)
         repeated = self.repeated
         if repeated is None:
             repeated = []
@@ -355,6 +365,10 @@ class Intake:
         if self._looks_up:
             self._remember(at, n)
         self.room -= topic.collect_copies(copies, ttl, draft.session_id, draft.hops)
+        history = self._state.history
+        if history is not None:
+            history.note(n, _arrival(history), self._now, 0, "", draft.content)
+            note_published(history, n, self._now, len(copies), draft.content)
         self._published_bytes += size
         return True
 
@@ -379,6 +393,17 @@ class Intake:
 
     # ---- all of them ----
 
+    def _note(self, history: StepLog) -> None:
+        """Note what is put in the history of each message."""
+        history.note_all(self._puts, _arrival(history), self._now)
+        if self._later is not None:
+            for record in self._later:
+                what = SCHEDULED_FOR_LATER if record.due > AT_ONCE else _arrival(history)
+                history.note(record.n, what, self._now, 0, "", record.content)
+        if self._moved is not None:
+            for record, path in self._moved:
+                history.note(record.n, SENT_VIA, self._now, 0, path, record.content)
+
     def store(self) -> None:
         """Put what was taken."""
         state = self._state
@@ -395,6 +420,8 @@ class Intake:
         figures.messages_in += count
         figures.bytes_in += size - count * OVERHEAD
         straight = self._moved is None
+        if state.history is not None:
+            self._note(state.history)
         put_active(state, self._puts, self._put_bytes, self._now, self._put_drafts, straight)
         if self._later is not None:
             self._later.sort(key=_number_of)  # those that were reserved are the lowest
@@ -413,6 +440,10 @@ class Intake:
             state.writers.remember(ledger, self._writer, self._batch, self._fresh, self._now)
         if self.repeated is not None:
             ledger.head.dropped = state.duplicates.dropped
+
+
+def _arrival(history: StepLog) -> i64:
+    return ARRIVED if history.by == MOVER_ORIGIN else SENT
 
 
 def _number_of(record: Record) -> int:

@@ -53,17 +53,19 @@ from busbar.fragment import (
     taking,
     tap_reading,
     transacting,
+    waking,
 )
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow
 from busbar.fragment.figures import FragmentWork, own_figures
+from busbar.fragment.history import HistorySwitch, StepLog
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.publishing import AT_ONCE
 from busbar.fragment.reads import Read
 from busbar.fragment.sending import is_written_at_once
 from busbar.fragment.sessions import MessageSessions
 from busbar.fragment.state import State
-from busbar.fragment.taps import NOW, TapSet
+from busbar.fragment.taps import TapSet
 from busbar.fragment.transacting import PartsCheck
 from busbar.model.commands import (
     AcceptSession,
@@ -103,10 +105,10 @@ from busbar.model.commands import (
     Tick,
     Transact,
 )
-from busbar.model.effects import DeferredReceived, Delivered, Drained, Effect
+from busbar.model.effects import MOVER_ORIGIN, DeferredReceived, Delivered, Drained, Effect
 from busbar.model.errors import NotImplementedHere
 from busbar.model.hold_commands import KeepHolds, ReleaseHolds, ResumeSession
-from busbar.model.message import ACTIVE, Draft, Publication, Record
+from busbar.model.message import Draft, Publication, Record
 from busbar.model.settings import FragmentSettings
 
 
@@ -137,6 +139,7 @@ class Fragment:
         self.id = id
         self.settings = settings
         self.bounds = bounds if bounds is not None else Bounds()
+        self.history = HistorySwitch()  # the host sets that of its process
         self._state = State(
             settings,
             head,
@@ -194,6 +197,8 @@ class Fragment:
             state.ledger.require_write()
         if state.taps is not None or self.settings.taps:
             self._begin_with_taps(command, now)
+        if self.history.is_on or state.history is not None:
+            self._begin_history(command)
         budget = state.bounds.turn_messages
         # The end of a lock changes what was read for these commands, so they come first. The lock still hides its message.
         first = isinstance(command, (ReceiveDeferred, Purge, Peek, ListSessions))
@@ -203,26 +208,7 @@ class Fragment:
         if state.sessions is not None:
             budget -= session_ending.expire_sessions(state, state.sessions, now, budget)
         if not first:
-            if isinstance(command, Send):
-                sending.send(state, command, now)
-            elif isinstance(command, Demand):
-                serving.demand(state, command)
-            elif isinstance(command, Settle):
-                settling.settle(state, command, now)
-            elif isinstance(command, StoreCopies):
-                publishing.store_copies(state, command, now)
-            elif isinstance(command, Tick):
-                scheduling.activate(state, command, now)
-                scheduling.forget_ids(state, now)
-                state.writers.tick(state.ledger, now)
-                if self.settings.forward is not None and state.sessions is not None:
-                    forwarding.forward_sessions(state, command, now)
-            elif isinstance(command, TakeMoved):
-                taking.take_moved(state, command, now)
-            elif isinstance(command, Transact):
-                transacting.transact(state, command, now)
-            else:
-                self._apply_rare(command, now)
+            self._apply_in_turn(command, now)
         if state.supplied:
             state.supplied = []
         if self.settings.forward is not None or self.settings.forward_dead_letters is not None:
@@ -235,6 +221,47 @@ class Fragment:
         serving.serve(state, now, nonce, budget)
         if state.taps is not None:
             self._end_with_taps(state.taps, now)
+        if state.history is not None:
+            state.history.end(self.id, self.settings.path, now, state.effects)
+
+    def _apply_in_turn(self, command: Command, now: i64) -> None:
+        state = self._state
+        if state.history is not None:
+            # The mover of another process has an origin like a client's.
+            state.history.by = MOVER_ORIGIN if isinstance(command, TakeMoved) else command.origin
+        if isinstance(command, Send):
+            sending.send(state, command, now)
+        elif isinstance(command, Demand):
+            serving.demand(state, command)
+        elif isinstance(command, Settle):
+            settling.settle(state, command, now)
+        elif isinstance(command, StoreCopies):
+            publishing.store_copies(state, command, now)
+        elif isinstance(command, Tick):
+            scheduling.activate(state, command, now)
+            scheduling.forget_ids(state, now)
+            state.writers.tick(state.ledger, now)
+            if self.settings.forward is not None and state.sessions is not None:
+                forwarding.forward_sessions(state, command, now)
+        elif isinstance(command, TakeMoved):
+            taking.take_moved(state, command, now)
+        elif isinstance(command, Transact):
+            transacting.transact(state, command, now)
+        else:
+            self._apply_rare(command, now)
+        if state.history is not None:
+            state.history.by = 0
+
+    def _begin_history(self, command: Command) -> None:
+        """Note steps in this turn if the switch covers the entity."""
+        state = self._state
+        if not self.history.is_on or not self.history.covers(self.settings.path):
+            state.history = None
+            return
+        log = StepLog()
+        log.by = command.origin if isinstance(command, (ReceiveDeferred, Purge)) else 0
+        log.first_effect = len(state.effects)
+        state.history = log
 
     def _begin_with_taps(self, command: Command, now: i64) -> None:
         state = self._state
@@ -265,6 +292,8 @@ class Fragment:
             session_accepting.list_sessions(state, command)
         else:
             self._refuse_unknown(command)
+        if state.history is not None:
+            state.history.by = 0
 
     def _apply_rare(self, command: Command, now: i64) -> None:
         state = self._state
@@ -395,37 +424,7 @@ class Fragment:
 
     def wake_at(self) -> i64:
         """When the next lock ends, a scheduled message is due, ids can be forgotten or an offer is too old; 0: never."""
-        state = self._state
-        if state.outbox.unannounced:
-            return NOW
-        wake = state.locks.earliest()
-        due = 0 if state.holds_due else state.due
-        if wake == 0 or (0 < due < wake):
-            wake = due
-        due = state.duplicates.due(self.settings.duplicate_window_ms)
-        if wake == 0 or (0 < due < wake):
-            wake = due
-        due = state.writers.due()
-        if wake == 0 or (0 < due < wake):
-            wake = due
-        if state.not_forwarded is not None and state.not_forwarded is self.settings.forward_dead_letters:
-            due = state.forward_again
-            if wake == 0 or (0 < due < wake):
-                wake = due
-        taps = state.taps
-        if taps is not None or self.settings.taps:
-            due = NOW if taps is None or taps.stale(self.settings) else taps.due(state.ledger.head)
-            if wake == 0 or (0 < due < wake):
-                wake = due
-        sessions = state.sessions
-        if sessions is not None:
-            due = sessions.earliest()
-            if wake == 0 or (0 < due < wake):
-                wake = due
-            due = session_accepting.offer_ends(sessions) if state.serves(ACTIVE) else 0
-            if wake == 0 or (0 < due < wake):
-                wake = due
-        return wake
+        return waking.wake_at(self._state, self.settings)
 
     def has_work(self, now: i64) -> bool:
         """Whether there is something to do at once, so that the host should submit a Tick."""

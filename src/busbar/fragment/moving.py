@@ -207,3 +207,5 @@ def put_dead(state: State, record: Record, lane: i64, overlay: Overlay | None, n
     window.arrive(dead, unread)
     if lane == DEAD and state.taps is not None:
         state.record_event(dead, DEAD_LETTERED, 0, reason_of(overlay))
+    elif state.history is not None:
+        state.note_step(dead, DEAD_LETTERED, 0, reason_of(overlay))

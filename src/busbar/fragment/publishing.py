@@ -32,10 +32,11 @@ from mypy_extensions import i64
 from busbar.fragment.arriving import put_active
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import OVERHEAD
+from busbar.fragment.history import StepLog
 from busbar.fragment.state import State
 from busbar.fragment.text import NO_SESSION, dead_letter, reason_of
 from busbar.model.commands import StoreCopies
-from busbar.model.effects import DEAD_LETTERED
+from busbar.model.effects import COPIED, DEAD_LETTERED, PUBLISHED
 from busbar.model.message import DEAD, Record, Selection, SubscriptionCopy, overlay_size
 
 AT_ONCE: Final = 1
@@ -156,6 +157,8 @@ def store_copies(state: State, command: StoreCopies, now: i64) -> None:
         record.hops = copy.hops
         puts.append(record)
         put_bytes += size
+    if state.history is not None:
+        state.history.note_all(puts, COPIED, now)
     state.figures.came(len(puts) + len(dead), came_bytes)
     put_active(state, puts, put_bytes, now)
     state.ledger.put(DEAD, dead, dead_bytes)
@@ -165,5 +168,11 @@ def store_copies(state: State, command: StoreCopies, now: i64) -> None:
         state.dead.arrive(record, unread_dead)
         if state.dead.cursor <= record.n:
             unread_dead += 1
-        if state.taps is not None:
+        if state.taps is not None or state.history is not None:
             state.record_event(record, DEAD_LETTERED, 0, reason_of(record.overlay))
+
+
+def note_published(history: StepLog, n: i64, now: i64, copies: i64, content: bytes | None) -> None:
+    """Note that a topic has passed a message on."""
+    reason = "no subscription selects it" if copies == 0 else f"{copies} copies" if copies > 1 else "1 copy"
+    history.note(n, PUBLISHED, now, 0, reason, content)

@@ -12,11 +12,11 @@ from mypy_extensions import i64
 
 from busbar.fragment.arriving import put_active
 from busbar.fragment.intake import NOT_EVALUATED
-from busbar.fragment.publishing import PassedOn
+from busbar.fragment.publishing import PassedOn, note_published
 from busbar.fragment.reads import Read, ReadByNumber, ReadDue
 from busbar.fragment.state import State
 from busbar.model.commands import CancelScheduled, Tick
-from busbar.model.effects import COMPLETED, Done
+from busbar.model.effects import ACTIVATED, CANCELLED, COMPLETED, Done
 from busbar.model.errors import MessageNotFound
 from busbar.model.message import SCHEDULED, Publication, Record, Selection
 
@@ -84,12 +84,16 @@ def _append(state: State, scheduled: list[Record], selected: Selection, now: i64
             ttl = most
         if topic is not None and copies is not None:
             topic.collect_copies(copies, ttl, old.session_id, old.hops)
+            if state.history is not None:
+                note_published(state.history, n, now, len(copies), old.content)
             continue
         record = Record(n, now, ttl, 0, 0, old.size, old.content, old.overlay, old.session_id)
         record.hops = old.hops
         puts.append(record)
         size += old.size
     state.delete(SCHEDULED, scheduled[:count], COMPLETED)
+    if state.history is not None:
+        state.history.note_all(puts, ACTIVATED, now)
     put_active(state, puts, size, now)
     state.ledger.given(n)
     return count
@@ -133,5 +137,11 @@ def cancel(state: State, command: CancelScheduled) -> None:
     if refusal is not None:
         state.refuse(command, refusal[0], refusal[1])
         return
-    state.delete(SCHEDULED, found, COMPLETED)
+    delete_cancelled(state, found)
     state.effects.append(Done(command.origin, command.request))
+
+
+def delete_cancelled(state: State, found: list[Record]) -> None:
+    state.delete(SCHEDULED, found, COMPLETED)
+    if state.history is not None:
+        state.history.note_all(found, CANCELLED, state.now)

@@ -37,6 +37,8 @@ from busbar.model.effects import (
     COMPLETED,
     DEFERRED_BY_RECEIVER,
     LOCK_EXPIRED,
+    LOCK_LOST,
+    RELEASED,
     Renewed,
     Settled,
 )
@@ -78,6 +80,9 @@ def settle(state: State, command: Settle, now: i64) -> None:
             state.refuse(command, refusal[0], refusal[1])
             return
         _end(state, command, ended, overlays, numbers if not lost else None)
+    if lost and state.history is not None:
+        for n in state.known_numbers([numbers[i] for i in lost]):  # a forged one may have any size
+            state.history.note(n, LOCK_LOST, now, 0, "", None)
     state.effects.append(Settled(command.origin, command.request, lost))
 
 
@@ -186,6 +191,8 @@ def _defer(state: State, command: Settle, lock: Lock, overlay: Overlay | None) -
         state.ledger.edit(lane, record, to, record.deliveries, overlay, record.dead_letter_number)
     if lane not in NO_TAPS:
         state.record_event(record, DEFERRED_BY_RECEIVER, record.deliveries, "")
+    else:
+        state.note_step(record, DEFERRED_BY_RECEIVER, record.deliveries, "")
 
 
 def _release(state: State, command: Settle, lock: Lock, overlay: Overlay | None) -> None:
@@ -194,6 +201,7 @@ def _release(state: State, command: Settle, lock: Lock, overlay: Overlay | None)
     if command.overlay:
         state.ledger.edit(lane, record, lane, record.deliveries, overlay, record.dead_letter_number)
         record = record.changed(record.deliveries, overlay)
+    state.note_step(record, RELEASED, record.deliveries, "")
     state.give_back(lane, record)
 
 
@@ -221,6 +229,7 @@ def _complete(state: State, ended: list[Lock], numbers: list[int] | None) -> Non
     lane = ended[0].lane
     size: i64 = 0
     same = numbers is not None and state.sessions is None and state.taps is None
+    same = same and state.history is None
     for lock in ended:
         size += lock.record.size
         if lock.lane != lane:
@@ -247,11 +256,14 @@ def fail_delivery(state: State, lock: Lock, overlay: Overlay | None, outcome: i6
     deliveries = record.deliveries + 1
     most = state.settings.max_deliveries
     if most > 0 and deliveries >= most and not in_dead_letter_queue(lane):
+        state.note_step(record, outcome, deliveries, "")
         state.dead_letter(lane, record, deliveries, merged(overlay, too_many_deliveries(deliveries)))
         return None
     state.ledger.edit(lane, record, lane, deliveries, overlay, record.dead_letter_number)
     if lane not in NO_TAPS:
         state.record_event(record, outcome, deliveries, "")
+    else:
+        state.note_step(record, outcome, deliveries, "")
     record = record.changed(deliveries, overlay)
     state.give_back(lane, record)
     return record

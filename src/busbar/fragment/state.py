@@ -18,6 +18,7 @@ from busbar.fragment.changes import Head, Lock, OutboxRow, TapRow
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.duplicates import DuplicateDetector
 from busbar.fragment.figures import FragmentWork
+from busbar.fragment.history import StepLog
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.locks import LockTable
 from busbar.fragment.outbox import Outbox
@@ -29,7 +30,7 @@ from busbar.fragment.text import EXPIRED, merged, reason_of
 from busbar.fragment.window import Window
 from busbar.fragment.writers import Writers
 from busbar.model.commands import Command, StoreCopies
-from busbar.model.effects import DEAD_LETTERED, Effect, Refused
+from busbar.model.effects import DEAD_LETTERED, FORWARDED, RECEIVED_AND_DELETED, Effect, Refused
 from busbar.model.effects import EXPIRED as EXPIRED_AND_DROPPED
 from busbar.model.message import (
     ACTIVE,
@@ -103,6 +104,7 @@ class State:
         )
         self.shared_quota: i64 = 0  # of a subscription: its topic's
         self.effects: list[Effect] = []
+        self.history: StepLog | None = None  # while the entity records what happens to messages
         self.supplied: list[Read] = []
 
     def window(self, sub: i64) -> Window:
@@ -190,7 +192,7 @@ class State:
         buried.dead_letter_number = dead
         reason = reason_of(overlay)
         self.figures.dead_letter(reason)
-        if self.taps is not None:
+        if self.taps is not None or self.history is not None:
             self.record_event(record, DEAD_LETTERED, deliveries, reason)
         if record.n < self.dead.cursor:
             self.give_back(DEAD, buried)
@@ -218,17 +220,38 @@ class State:
                 numbers.append(record.n)
                 size += record.size
             self.ledger.delete(lane, numbers, size)
-            return
-        taps.gone(self.ledger, lane, records)
-        if taps.events:
+        else:
+            taps.gone(self.ledger, lane, records)
+            if taps.events:
+                for record in records:
+                    taps.record(
+                        self.ledger, record.n, outcome, self.now, record.enqueued, record.deliveries, ""
+                    )
+        if self.history is not None and lane not in (SCHEDULED, OUTBOX):
             for record in records:
-                self.record_event(record, outcome, record.deliveries, "")
+                self.note_step(record, outcome, record.deliveries, self._target(lane, outcome))
+
+    def _target(self, lane: i64, outcome: i64) -> str:
+        """The path to which a message of the lane is forwarded; empty if that is not the outcome."""
+        if outcome != FORWARDED:
+            return ""
+        forward = self.settings.forward_dead_letters if lane == DEAD else self.settings.forward
+        return "" if forward is None else forward.path
 
     def record_event(self, record: Record, outcome: i64, deliveries: i64, reason: str) -> None:
-        """Record what has become of a message, if a tap records events."""
+        """Record what has become of a message, if a tap records events, or the entity its history."""
         taps = self.taps
         if taps is not None and taps.events:
             taps.record(self.ledger, record.n, outcome, self.now, record.enqueued, deliveries, reason)
+        if self.history is not None:
+            self.note_step(record, outcome, deliveries, reason)
+
+    def note_step(self, record: Record, what: i64, deliveries: i64, reason: str) -> None:
+        """Note a step in the history of a message, if the entity records it. What was received and deleted is noted with
+        its delivery."""
+        history = self.history
+        if history is not None and what != RECEIVED_AND_DELETED:
+            history.note(record.n, what, self.now, deliveries, reason, record.content)
 
     def leave_session(self, record: Record) -> None:
         """Count a message out of its session, because it will not be active any more."""

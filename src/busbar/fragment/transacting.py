@@ -34,9 +34,9 @@ from busbar.model.commands import (
     Transact,
     TransactionPart,
 )
-from busbar.model.effects import COMPLETED, Done, NumbersReserved
+from busbar.model.effects import Done, NumbersReserved
 from busbar.model.errors import ArgumentOutOfRange, NotImplementedHere
-from busbar.model.message import SCHEDULED, Draft, Publication, Record, Selection
+from busbar.model.message import Draft, Publication, Record, Selection
 
 NO_SESSIONS: Final = "The entity has no sessions."
 
@@ -157,7 +157,7 @@ class PartsCheck:
         for part in self._parts:
             if isinstance(part, CancelScheduled):
                 cancelled += scheduling.to_cancel(state, part)
-        state.delete(SCHEDULED, cancelled, COMPLETED)
+        scheduling.delete_cancelled(state, cancelled)
         sessions = state.sessions
         for part in self._parts:
             if isinstance(part, SetSessionState) and sessions is not None:

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from busbar.gateway.amqp.connection import GatewayConnection
 from busbar.gateway.authority import Authority
@@ -25,6 +25,7 @@ from busbar.gateway.services import GatewayServices
 from busbar.model.api import BrokerApi, ConnectionQuota
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport, merged
 from busbar.model.figures import GatewayFigures, view_of
+from busbar.model.history import ClientName
 from busbar.model.limits import Limits
 
 
@@ -90,6 +91,10 @@ class Gateway:
     def connection_count(self) -> int:
         """The number of connections."""
         return self._limiter.connection_count
+
+    def client_names(self, clients: Sequence[tuple[int, int]]) -> list[ClientName | None]:
+        """Who these clients are or were, each by the number of its connection at the broker and of a consumer."""
+        return [self._service.clients.name(origin, consumer) for origin, consumer in clients]
 
     async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
         """The AMQP connections of this gateway, up to the end of the page that is asked for."""

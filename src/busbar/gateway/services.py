@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from busbar.gateway.amqp.transactions import GatewayTransactions
 from busbar.gateway.authority import Authority
+from busbar.gateway.client_names import ClientNames
 from busbar.gateway.connection_registry import ConnectionRegistry
 from busbar.gateway.held_replies import HeldReplies
 from busbar.gateway.link_registry import LinkRegistry
@@ -33,6 +34,7 @@ class GatewayServices:
     session_turns: SessionRotations = field(default_factory=SessionRotations)
     held_replies: HeldReplies = field(default_factory=HeldReplies)
     transactions: GatewayTransactions = field(default_factory=GatewayTransactions)
+    clients: ClientNames = field(default_factory=ClientNames)
     connections: ConnectionRegistry = field(default_factory=ConnectionRegistry)
     refusals: Refusals = field(default_factory=Refusals)
     deliveries: Histogram = field(default_factory=lambda: Histogram(DELIVERY_BOUNDS))

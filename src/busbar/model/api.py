@@ -16,6 +16,7 @@ from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect
 from busbar.model.entities import Description, EntityKind, RuleDescription, Tier
 from busbar.model.figures import ProcessFigures
+from busbar.model.history import HistoryRecording, HistoryStep
 from busbar.model.node_views import NodeView
 from busbar.model.taps import TapChange, TapDescription
 
@@ -313,6 +314,17 @@ class StoreApi(Protocol):
 
     async def transfers(self) -> TransferReport:
         """What is moved from entities to others, and what is held. Broker processes that cannot be reached are left out."""
+
+    async def history(self, message_id: str, entity: str = "") -> Sequence[HistoryStep]:
+        """What was recorded of messages with an id, in the order of time: in one entity (a topic with its subscriptions) or
+        in all. Broker processes that cannot be reached are left out."""
+
+    async def recording(self) -> HistoryRecording:
+        """Which entities record their history."""
+
+    async def record_history(self, entity: str, on: bool) -> HistoryRecording:
+        """Let an entity record its history from now on, or stop that; all of them if `entity` is empty. Raises
+        EntityNotFound."""
 
     async def change_store(self, name: str, to: str) -> StoreView:
         """Change a store to `offline`, `online`, `reset`, or `forced-reset` (for one that an operator took offline); returns

@@ -10,6 +10,8 @@ from busbar.model.message import Overlay, Record
 
 MOVER_ORIGIN: Final = -1
 """The origin of the process's mover. Gateway connections have positive origins."""
+HISTORY_ORIGIN: Final = -2
+"""The origin of the process's recorder of what happens to messages."""
 
 
 class Effect:
@@ -332,6 +334,55 @@ PURGED: Final = 8
 DUPLICATE_DROPPED: Final = 9
 CONSUMED: Final = 10  # by a tap
 FORWARDED: Final = 11  # to another entity
+# Of the history of a message alone; taps do not have these.
+SENT: Final = 20
+SCHEDULED_FOR_LATER: Final = 21
+PUBLISHED: Final = 22  # by a topic
+COPIED: Final = 23  # into a subscription
+ARRIVED: Final = 24  # from another entity
+ACTIVATED: Final = 25  # it was scheduled, and is due
+CANCELLED: Final = 26
+DELIVERED: Final = 27
+RELEASED: Final = 28
+LOCK_LOST: Final = 29  # a receiver settled it without its lock: nothing was changed
+SENT_VIA: Final = 30  # it is for another entity
+
+
+@final
+class MessageStep:
+    """A step in the history of a message: one of the outcomes above, or of the history alone."""
+
+    def __init__(
+        self,
+        n: i64,
+        what: i64,
+        time: i64,
+        deliveries: i64,
+        reason: str,
+        content: bytes | None,
+        by: i64,
+        consumer: i64,
+    ) -> None:
+        self.n = n
+        self.what = what
+        self.time = time
+        self.deliveries = deliveries
+        self.reason = reason
+        self.content = content  # has the message id; None: the message is known by its number alone
+        self.by = by  # an origin; 0: the broker
+        self.consumer = consumer  # of that origin; 0: none
+
+
+@final
+class Happened(Effect):
+    """What happened to messages of a fragment, in order, for the recorder of the process. As every effect, it comes when
+    all of it is durable."""
+
+    def __init__(self, fragment: i64, path: str, steps: list[MessageStep]) -> None:
+        super().__init__(HISTORY_ORIGIN, 0)
+        self.fragment = fragment
+        self.path = path
+        self.steps = steps
 
 
 @final

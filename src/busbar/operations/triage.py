@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from busbar.client.blocking import BlockingFactory, BlockingSender
@@ -90,11 +91,11 @@ def dead_letters_of(path: str) -> MessagePath:
     return place.of(DEAD_LETTER) if place.sub_queue == MAIN else place
 
 
-def groups(factory: BlockingFactory, path: str) -> list[DeadLetterGroup]:
-    """The dead letters of an entity by reason and source, the largest group first."""
+def groups(factory: BlockingFactory, path: str, *, most: int | None = None) -> list[DeadLetterGroup]:
+    """The dead letters of an entity by reason and source, the largest group first; with `most`, so many of the oldest."""
     place = dead_letters_of(path)
     found: dict[tuple[str, str], DeadLetterGroup] = {}
-    for message in browse(factory, str(place), body=False):
+    for message in islice(browse(factory, str(place), body=False), most):
         reason, source = message.dead_letter_reason or "", message.dead_letter_source or place.entity
         before = found.get((reason, source))
         at = message.enqueued_time

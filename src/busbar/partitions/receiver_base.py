@@ -41,6 +41,10 @@ class EntityReceiver(ABC):
         self._wake_at = 0
         self._closed = False
 
+    def consumers(self) -> list[int]:
+        """The numbers of its consumers, one of each fragment."""
+        return [credit.consumer for credit in self._demands.credits]
+
     @abstractmethod
     def replenish(self, now: int) -> None:
         """Adjust the credit of the fragments to what the client can take."""

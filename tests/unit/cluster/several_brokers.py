@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from busbar.broker.host_api import StoreState
@@ -26,6 +26,7 @@ from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.api import EntityView
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.figures import GatewayFigures
+from busbar.model.history import ClientName
 from busbar.model.limits import Limits
 from harness.memory_store import Disk
 from harness.waiting import until
@@ -46,6 +47,9 @@ class NoClients:
 
     def evict_oldest(self) -> None:
         pass
+
+    def client_names(self, clients: Sequence[tuple[int, int]]) -> list[ClientName | None]:
+        return [None] * len(clients)
 
     async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
         return ConnectionReport([], 0)

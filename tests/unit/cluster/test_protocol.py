@@ -38,6 +38,7 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import ServerBusy
 from busbar.model.figures import GatewayFigures, HistogramView, ProcessFigures
+from busbar.model.history import ClientName, HistoryRecording, HistoryStep
 from busbar.model.limits import Limits
 from busbar.model.node_views import NodeView, StoreFigures
 from busbar.model.sas import SasRule
@@ -49,6 +50,8 @@ from busbar.store.location import OwnerSilence
 VIEW = EntityView("Orders", QueueDescription(lock_duration=7_000), (3,), 1, 2, ("store-0",))
 RULE = ("blue", RuleDescription(SqlFilter("colour = 'blue'")))
 TAP = TapDescription("tap", owner="me")
+RECORDING = HistoryRecording(False, ("orders", "news/Subscriptions/eu"))
+STEP = HistoryStep(5, "q", "sent", "m", 1, 7, 2, "why", "g", 3, 4, 7, ClientName("shop", "10.0.0.5", "r"))
 TRANSFERS = TransferReport(7, [])
 TIMES = HistogramView([1, 2], 30)
 FIGURES = ProcessFigures(
@@ -96,6 +99,9 @@ CONTROLLER: list[Case] = [
     ("connection_report", (QUERY,), CONNECTIONS),
     ("close_connection", ("5f2c09ab-17",), True),
     ("figures", (), [FIGURES]),
+    ("history", ("m", "orders"), [STEP]),
+    ("recording", (), RECORDING),
+    ("record_history", ("orders", True), RECORDING),
     ("log_level", ("debug",), "debug"),
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
@@ -162,6 +168,9 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("view", (), NODE_VIEW),
             ("look_at_store", ("store-1",), OwnerSilence(2.5, "7 now 3")),
             ("figures", (), FIGURES),
+            ("history", ("m",), [STEP]),
+            ("client_names", ([(5, 1), (6, 0)],), [ClientName("shop", "10.0.0.5", "r"), None]),
+            ("set_recording", (RECORDING,), None),
             ("set_log_level", ("debug",), None),
             ("transfers", (), TRANSFERS),
             ("connection_report", (QUERY,), CONNECTIONS),

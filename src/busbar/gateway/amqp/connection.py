@@ -141,6 +141,7 @@ class GatewayConnection(asyncio.Protocol):
         self._broker.discard_commands()
         self._links.release_undelivered()
         self._broker.disconnect()
+        self.service.clients.ended(self.origin)
         self._links.close()
         self.transactions.close()
         self._grants.close()
@@ -339,6 +340,7 @@ class GatewayConnection(asyncio.Protocol):
                 self._product = product_of(event.properties)
                 # Not used otherwise, and an unauthenticated client could fill it.
                 self._engine.remote_properties = {}
+                self.service.clients.opened(self.origin, event.container_id, self.address)
                 self._client_id = event.container_id[:LONGEST_CLIENT_ID]
                 self._deadlines.has_changed = True
                 if self._is_surplus:

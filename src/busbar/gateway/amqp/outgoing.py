@@ -64,6 +64,7 @@ class OutgoingLink:
         self._max_unsettled = peer.service.limits.max_unsettled
         self._times = peer.service.deliveries
         self._receiver = receiver_of(asker or peer, self, entity, sub, delete)
+        peer.service.clients.linked(peer.origin, link.name, self._receiver.consumers())
 
     def opened(self, now: int) -> None:
         """Ask for messages at once: clients may grant credit together with the attach."""

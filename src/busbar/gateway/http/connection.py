@@ -19,10 +19,12 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
+from busbar.gateway.client_names import ClientNames
 from busbar.gateway.http.errors import error_body, error_response
 from busbar.gateway.http.runtime_origin import HttpOrigin
 from busbar.gateway.listening.connection_limiter import ConnectionLimiter, TrackedConnection
-from busbar.model.api import FragmentApi
+from busbar.gateway.refused_tokens import host_of
+from busbar.gateway.services import GatewayServices
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +34,8 @@ MAX_LINE = 16 * 1024
 LINGER = 1.0
 """Seconds for which the rest of a refused body is read and dropped, so that the client gets the answer."""
 _END_OF_HEAD = b"\r\n\r\n"
+HTTP = "HTTP"
+"""In place of the container id that an AMQP connection has."""
 
 
 class HttpConnection(RequestHandler):
@@ -61,17 +65,21 @@ class HttpConnection(RequestHandler):
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the client has disconnected: waits on its behalf end."""
         self._origin: HttpOrigin | None = None
+        self._clients: ClientNames | None = None
 
     @property
     def idle(self) -> bool:
         return not self._in_request
 
-    def origin(self, port: FragmentApi) -> HttpOrigin:
+    def origin(self, services: GatewayServices) -> HttpOrigin:
         """The origin of this connection at the broker, from its first runtime request on."""
         if self._origin is None:
             if self.gone.done():
                 raise ConnectionResetError("the client has gone")
-            self._origin = HttpOrigin(port, self.force_close)
+            self._origin = HttpOrigin(services.broker, self.force_close)
+            peername = None if self.transport is None else self.transport.get_extra_info("peername")
+            self._clients = services.clients
+            self._clients.opened(self._origin.number, HTTP, host_of(peername))
         return self._origin
 
     def stop_waiting(self) -> None:
@@ -130,6 +138,8 @@ class HttpConnection(RequestHandler):
             self.gone.set_result(None)
         if self._origin is not None:
             self._origin.leave()
+            if self._clients is not None:
+                self._clients.ended(self._origin.number)
         self._tracked.untrack()
         self._limiter.http_closed(self)
         super().connection_lost(exc)

@@ -23,7 +23,7 @@ async def duplicates_of(request: web.Request, path: str, services: GatewayServic
         raise InvalidOperation(f"'{view.path}' does not detect duplicates; that is decided at its creation.")
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
-    origin = connection.origin(services.broker)
+    origin = connection.origin(services)
     dropped = remembered = 0
     latest: list[tuple[int, str, int]] = []
     for index, fragment in enumerate(view.fragments):

@@ -75,7 +75,7 @@ class Metrics:
         connection = request.protocol
         assert isinstance(connection, HttpConnection)
         async with self._turn:
-            origin = connection.origin(self._services.broker)
+            origin = connection.origin(self._services)
             await self._look_for_oldest()
             page = await self._page(origin, request.query.get("prefix", ""))
         return web.Response(body=page.text().encode(), headers={"Content-Type": CONTENT_TYPE})

@@ -104,7 +104,7 @@ async def handle(request: web.Request, services: GatewayServices) -> web.StreamR
     check_has_messages(entity)
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
-    origin = connection.origin(services.broker)
+    origin = connection.origin(services)
     return await operations[request.method](
         RuntimeRequest(request, services, origin, target, entity, grant.expires)
     )

@@ -10,6 +10,7 @@ POST  /$busbar/brokers/restart          begins to restart the broker processes, 
 GET   /$busbar/log-level                the level of the log
 POST  /$busbar/log-level/{level}        changes it, in all processes; answers with the new one
 GET   /$busbar/transfers                what is forwarded now, and what is held
+      /$busbar/history, recording       the history of messages (history.py)
 ...   /$busbar/authorization-rules      of the namespace or of an entity (access.py)
 GET   /$busbar/definitions              all entities, as a Config.json (definitions.py)
 ...   /$busbar/connections              the connections of clients (connections.py)
@@ -23,6 +24,7 @@ from busbar.gateway.http import access, connections
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.definitions import definitions
 from busbar.gateway.http.duplicates import duplicates_of
+from busbar.gateway.http.history import handle_history, handle_recording
 from busbar.gateway.http.requests import check_method
 from busbar.gateway.http.view_json import view_json
 from busbar.gateway.services import GatewayServices
@@ -44,6 +46,10 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
         await authorize(request, MANAGE, rest, services)
         check_method(request, ("GET",), f"'/{path}'")
         return web.json_response(await duplicates_of(request, rest, services))
+    if kind == "history":
+        return await handle_history(request, rest, services)
+    if kind == "recording":
+        return await handle_recording(request, rest, services)
     if kind == "authorization-rules":
         await authorize(request, MANAGE, rest, services)
         return await access.handle(request, rest, services)
