@@ -88,6 +88,10 @@ class Screen:
             self._row = max(0, self._row - int(parameter or 1))
         elif kind == "K" and parameter == "2":
             self.lines[self._row] = ""
+        elif kind == "H" and not parameter:
+            self._row = self._column = 0
+        elif kind == "J" and parameter == "2":
+            self.lines = [""] * len(self.lines)
         else:
             raise AssertionError(f"the control sequence {parameter}{kind} is not part of this screen")
 

@@ -84,7 +84,7 @@ def pinned_names(layer: str, root: Path = ROOT) -> list[str]:
     names: list[str] = []
     section: set[str] = set()
     for line in (root / "constraints.txt").read_text().splitlines():
-        if match := re.match(r"# layers? ([\w ]+):", line):
+        if match := re.match(r"# layers? ([\w ]+)", line):
             section = {*match[1].split()}
         elif "==" in line and not line.startswith("#") and section & wanted:
             names.append(line.partition("==")[0])

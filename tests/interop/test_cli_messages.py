@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import pty
 import select
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from busbar.cli.main import run
 from busbar.client import OutgoingMessage, blocking
 from busbar.client.blocking import BlockingFactory
 from harness.serving import PATIENCE, Busbar
+from harness.terminal import TerminalProgram
 
 QUEUES: dict[str, dict[str, object]] = {
     **{
@@ -75,12 +75,16 @@ class Command:
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "-o", "json"))
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def on_a_terminal(self, *arguments: str) -> TerminalProgram:
+        command = [sys.executable, "-m", "busbar", *arguments, "--data", str(self.server.data)]
+        return TerminalProgram(command, columns=80)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "busbar", *arguments, "--data", str(self.server.data)]
         return subprocess.Popen(
             command,
-            stdin=options.pop("stdin", subprocess.DEVNULL),
-            stdout=options.pop("stdout", subprocess.PIPE),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ | {"COLUMNS": "80", "PYTHONUNBUFFERED": "1"},
@@ -242,22 +246,28 @@ def test_a_purge_empties_what_it_names(busbar: Command, factory: BlockingFactory
 @pytest.mark.parametrize(("answer", "code"), [("asked\n", 0), ("askd\n", 1), ("\x03", 130)])
 def test_a_purge_asks_for_the_name(busbar: Command, answer: str, code: int) -> None:
     busbar("send", "asked", "x")
-    ours, theirs = pty.openpty()
-    try:
-        process = busbar.start("purge", "asked", stdin=theirs)
-        os.close(theirs)
-        if answer == "\x03":
-            said = process.stderr
-            assert said is not None and "namespace" in next_line(said)
-            process.send_signal(signal.SIGINT)
-        else:
-            os.write(ours, answer.encode())
-        _, text = process.communicate(timeout=30)
-    finally:
-        os.close(ours)
-    assert process.returncode == code and "Traceback" not in text, text
+    with busbar.on_a_terminal("purge", "asked") as program:
+        program.wait_for("Type its name to go on")
+        program.type(answer)
+        assert program.end() == code
+    assert "Traceback" not in program.screen.text and "messages deleted" not in program.screen.text
     assert (len(busbar.json("peek", "asked")) == 0) == (code == 0)
     busbar("purge", "asked", "--yes")
+
+
+def test_rows_on_a_terminal_are_cut_to_its_width(busbar: Command) -> None:
+    busbar("send", "peeked", "long " * 100, "--message-id", "m" * 100, "--subject", "s" * 100)
+    with busbar.on_a_terminal("peek", "peeked") as program:
+        assert program.end() == 0
+    assert program.screen.wrapped == 0 and "…" in program.screen.text
+    with busbar.on_a_terminal("tail", "peeked", "--max", "1") as program:
+        # Nothing tells when the first look was made, so messages are sent until one is shown.
+        while "sub" not in program.screen.text:
+            busbar("send", "peeked", "long " * 100, "--message-id", "m" * 30, "--subject", "sub")
+            with contextlib.suppress(AssertionError):
+                program.wait_for("sub", 0.5)
+        assert program.end() == 0
+    assert program.screen.wrapped == 0 and program.screen.text.endswith("…")
 
 
 @pytest.mark.req("U12")
@@ -351,7 +361,7 @@ def test_new_messages_are_shown_as_they_come(
                 seen.append(json.loads(next_line(process.stdout))["body"])
         assert seen == ["now"]
     finally:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM if options else signal.SIGINT)
         _, text = process.communicate(timeout=30)
     assert process.returncode == 0 and "Traceback" not in text, text
     assert busbar.json("tap", "list", queue) == []

@@ -239,3 +239,30 @@ async def test_clients_of_other_kinds(here: Forwarding) -> None:
         assert run(["receive", dead, "--data", str(server.data)]) == 0
     last = steps(server, f"sdk-{queue}")[-1]
     assert (last["what"], last["client"]["container"]) == ("completed", "HTTP")
+
+
+async def test_brokers_that_are_restarted_record_on(here: Forwarding, request: pytest.FixtureRequest) -> None:
+    """What they had recorded is gone with them: it is in memory."""
+    server = here.server
+    if request.node.callspec.params["server"] == "1":
+        pytest.skip("one process cannot be restarted while it serves")
+    queue = here.queue()
+    await here.send(queue, f"before-{queue}")
+    assert whats(server, f"before-{queue}") == [(queue, "sent")]
+    since = _started(server)
+    assert run(["brokers", "restart", "--data", str(server.data)]) == 0
+    await until(lambda: min(_started(server).values()) > max(since.values()), seconds=30, pause=0.2)
+    await here.send(queue, f"after-{queue}")
+    assert whats(server, f"before-{queue}") == []
+    assert whats(server, f"after-{queue}") == [(queue, "sent")]
+
+
+def _started(server: Busbar) -> dict[str, int]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert run(["nodes", "-o", "json", "--data", str(server.data)]) == 0
+    return {
+        view["name"]: view["since"] if view["state"] == "up" else 0
+        for view in json.loads(out.getvalue())
+        if view["name"] != "controller"
+    }

@@ -26,6 +26,7 @@ from busbar.app.certificates import TlsFiles, server_context
 from busbar.app.log_output import set_log_level, start_logging
 from busbar.app.store_places import StorePlaces
 from busbar.app.system import loop_factory, nonce_source, raise_descriptor_limit
+from busbar.app.trace_settings import make_tracer
 from busbar.broker.store_host import LocalStoreHost
 from busbar.clock import wall_clock
 from busbar.cluster.broker_node import BrokerNode
@@ -42,7 +43,7 @@ async def _open_gateway(name: str, settings: NodeSettings, port: ClusterBroker) 
     tls = server_context(TlsFiles(Path(settings.certificate), Path(settings.certificate_key), None))
     authority = Authority(settings.rules, port.authorization_rules)
     quota = SharedQuota(port, settings.limits, lambda: len(settings.brokers))
-    gateway = Gateway(port, authority, settings.limits, tls, name, quota)
+    gateway = Gateway(port, authority, settings.limits, tls, name, quota, make_tracer(os.environ, name))
     await gateway.start()
     return gateway
 

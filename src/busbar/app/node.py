@@ -9,6 +9,8 @@ Rules:
 5. If nothing is seen of the controller for a part of the lease, the nodes look at the owners of all stores, too. The machine
    of the controller may have owned some. The next controller goes on from what its node has seen. So the leases of
    catalogue and stores are waited for at the same time.
+6. If stores were added, the controller starts again: it loads the catalogue, and creates the stores. Brokers serve clients
+   meanwhile.
 """
 
 from __future__ import annotations
@@ -60,6 +62,8 @@ SILENT = 4
 """After this part of a lease without a sign of the controller, the owners of stores are looked at."""
 LOOKS = 6
 """In each lease."""
+NEW_STORES = 2
+"""After so many looks, all nodes have seen stores that were added."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -98,6 +102,8 @@ class ClusterNode:
         self._burying: asyncio.Task[None] | None = None
         self._buried: set[str] = set()
         """Incarnations of nodes that have ended, as this controller has reported."""
+        self._new_since = 0.0
+        """When stores were first seen that the controller does not have."""
         self._seen_at = boot_time()
         """When the last look at the catalogue began that succeeded."""
         self._known_stores: list[StoreAddress] = []
@@ -270,8 +276,14 @@ class ClusterNode:
         """Become the controller if there is none, and send the brokers its address."""
         if self._controller is not None and self._controller.is_over:
             await self._step_down()
+        elif self._controller is not None and self._has_new_stores(look, namespace.limits.store_lease / 1000):
+            _log.warning("stores were added: the catalogue is loaded again")
+            await self._step_down()
+            is_free = True
         if self._controller is None and is_free and look.stores:
-            controller = NodeController(self._config.name, self._config.catalogue, namespace, self._watched)
+            controller = NodeController(
+                self._config.name, self._config.catalogue, namespace, self._watched, self._forget_store
+            )
             if await controller.claim(look.owner.claim):
                 self._controller = controller
                 alive = [one for one in look.members if not one.has_ended and one.age < 1.0]
@@ -331,6 +343,9 @@ class ClusterNode:
             write_addresses(self._directory.path, stores, self._config.catalogue)
             self._known_stores = stores
 
+    async def _forget_store(self, name: str) -> None:
+        await self._call(lambda: self._table.remove_store(name))
+
     def watch_rules(self, changed: Callable[[Sequence[AuthorizationRule]], None]) -> None:
         """Call `changed` with the authorization rules of the namespace, now and when they are others."""
         self._on_rules = changed
@@ -344,6 +359,15 @@ class ClusterNode:
         if rules != self._known_rules:
             self._known_rules = rules
             self._on_rules(rules)
+
+    def _has_new_stores(self, look: ClusterLook, lease: float) -> bool:
+        """Whether stores were added that the controller does not have, and all nodes have seen their addresses by now."""
+        assert self._controller is not None
+        if {store.name for store in look.stores} <= self._controller.stores:
+            self._new_since = 0.0
+            return False
+        self._new_since = self._new_since or boot_time()
+        return boot_time() - self._new_since >= NEW_STORES * lease / LOOKS
 
     async def _step_down(self) -> None:
         controller, self._controller = self._controller, None

@@ -25,6 +25,7 @@ from busbar.app.certificates import TlsFiles, server_context
 from busbar.app.log_output import set_log_level, start_logging
 from busbar.app.store_places import ListedPlace
 from busbar.app.system import loop_factory, nonce_source, raise_descriptor_limit
+from busbar.app.trace_settings import make_tracer
 from busbar.broker.store_host import LocalStoreHost
 from busbar.clock import wall_clock
 from busbar.cluster.broker_node import BrokerNode
@@ -47,13 +48,13 @@ _log = logging.getLogger(__name__)
 
 async def _run(start: BrokerStart) -> None:
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    nonces, rules = nonce_source(), RuleCompiler(uuid4)
+    nonces, rules, tracer = nonce_source(), RuleCompiler(uuid4), make_tracer(os.environ, start.name)
 
     async def open_gateway(settings: NodeSettings, port: ClusterBroker) -> Gateway:
         tls = server_context(TlsFiles(Path(start.certificate), Path(start.certificate_key), None))
         authority = Authority(settings.rules, port.authorization_rules)
         quota = SharedQuota(port, settings.limits, lambda: 1 + len(node.peer_addresses))
-        gateway = Gateway(port, authority, settings.limits, tls, start.name, quota)
+        gateway = Gateway(port, authority, settings.limits, tls, start.name, quota, tracer)
         await gateway.start()
         node.on_controller = quota.counter_changed
         return gateway

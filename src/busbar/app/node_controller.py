@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from busbar.app.config import NamespaceConfig
@@ -45,15 +45,24 @@ class NodeController:
     """From the claim of the catalogue to its loss."""
 
     def __init__(
-        self, node: str, url: str, namespace: NamespaceConfig, watched: Mapping[str, PostgresqlLocation]
+        self,
+        node: str,
+        url: str,
+        namespace: NamespaceConfig,
+        watched: Mapping[str, PostgresqlLocation],
+        forget: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`url` is the address of the catalogue. `watched` are stores whose owners the node has looked at."""
+        """`url` is the address of the catalogue. `watched` are stores whose owners the node has looked at. `forget` takes a
+        store from the list beside the catalogue."""
         self.is_over = False
         """Whether another node has claimed the catalogue."""
         self._node = node
         self._url = url
         self._namespace = namespace
         self._watched = watched
+        self._forget = forget
+        self.stores: set[str] = set()
+        """The names of the stores that it has loaded."""
         self._home: CatalogueHome | None = None
         self._cluster: ClusterController | None = None
         self._catalogue: Catalogue | None = None
@@ -94,6 +103,7 @@ class NodeController:
             store.name: self._watched.get(store.name) or address_of(store).location(self._lease)
             for store in look.stores
         }
+        self.stores = {*places}
         loop = asyncio.get_running_loop()
         is_loading = True
 
@@ -118,6 +128,13 @@ class NodeController:
         port.change_log_level = partial(change_log_level, tell=cluster.set_log_level)
         port.move_remote = cluster.moves.move
         cluster.unchanged = self._catalogue.unchanged
+
+        async def forget_store(name: str) -> None:
+            cluster.remove_store(name)
+            await self._forget(name)
+            self.stores.discard(name)
+
+        self._catalogue.store_list.forget = forget_store
         stores.carrier = members
         settings = NodeSettings(rules, limits, "", "", namespace=name)
 

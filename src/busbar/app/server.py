@@ -44,6 +44,7 @@ from busbar.app.published_endpoint import PublishedEndpoint
 from busbar.app.shared_listener import SharedListener
 from busbar.app.store_places import StorePlaces, WantedStores
 from busbar.app.system import nonce_source, raise_descriptor_limit
+from busbar.app.trace_settings import make_tracer
 from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.move_runner import MoveRunner
 from busbar.broker.process_figures import process_figures
@@ -257,13 +258,13 @@ async def _edge(
 ) -> Edge:
     """One gateway here, or one in each broker process."""
     if broker.processes is None:
-        gateway = Gateway(broker.port, Authority(rules, broker.catalogue.authorization_rules), limits, secure)
+        authority = Authority(rules, broker.catalogue.authorization_rules)
+        gateway = Gateway(broker.port, authority, limits, secure, tracer=make_tracer(os.environ))
         await gateway.start()
-        broker.connections = lambda: gateway.connection_count
+        broker.gateway = gateway
         broker.port.name_clients = gateway.client_names
         broker.port.report_connections = gateway.page_of_connections
         broker.port.close_at_gateway = gateway.close_connection
-        broker.gateway_figures = gateway.figures
         return gateway
     count = broker.processes.count
     front = SharedListener(broker.processes)
@@ -306,14 +307,13 @@ class _Broker:
     fenced: bool = False
     notes: list[str] = field(default_factory=list)
     since: int = field(default_factory=wall_clock)
-    connections: Callable[[], int] = lambda: 0
-    """The number of client connections of this process."""
-    gateway_figures: Callable[[], GatewayFigures] = GatewayFigures
+    gateway: Gateway | None = None  # of this process, if there is no other
 
     async def figures(self) -> list[ProcessFigures]:
         """What this process has done, if it is the only one."""
         own = [host for host in self.stores.hosts if isinstance(host, LocalStoreHost)]
-        return [process_figures("", self.port.fragment_figures, own, self.gateway_figures())]
+        gateway = self.gateway.figures() if self.gateway is not None else GatewayFigures()
+        return [process_figures("", self.port.fragment_figures, own, gateway)]
 
 
 async def _nodes(broker: _Broker) -> list[NodeView]:
@@ -327,7 +327,7 @@ async def _nodes(broker: _Broker) -> list[NodeView]:
         process=os.getpid(),
         version=__version__,
         since=broker.since,
-        connections=broker.connections(),
+        connections=broker.gateway.connection_count if broker.gateway is not None else 0,
         catalogue_version=broker.catalogue.version,
         stores=[host.name for host in own],
         figures=[host.figures() for host in own]
@@ -402,8 +402,7 @@ def _show(broker: _Broker) -> None:
     port, processes = broker.port, broker.processes
     port.report_nodes = lambda: _nodes(broker)
     port.report_figures = processes.figures if processes is not None else broker.figures
-    tell = processes.set_log_level if processes is not None else None
-    port.change_log_level = partial(change_log_level, tell=tell)
+    port.change_log_level = partial(change_log_level, tell=processes.set_log_level if processes else None)
 
 
 def _fewer(brokers: int, asked: int) -> list[str]:
@@ -440,8 +439,7 @@ def _remote_hosts(
 ) -> Callable[[str], StoreHost]:
     """Makes the host of a store that a broker process has. Operators ask these processes through the broker API."""
     port.report_transfers = processes.transfers
-    port.report_history = processes.history
-    port.set_recording = processes.set_recording
+    port.report_history, port.set_recording = processes.history, processes.set_recording
     port.report_connections = processes.connections
     port.close_at_gateway = processes.close_connection
     port.move_remote = processes.moves.move

@@ -91,6 +91,12 @@ class StoreHost(Protocol):
 
     def reset(self) -> None: ...
 
+    async def freeze(self, at: float, seconds: float) -> bool:
+        """Have all that is committed at that time in one file that does not change (store_freezing.py). False: too late."""
+
+    async def thaw(self) -> bool:
+        """Let the file change again; whether it stayed as it was."""
+
 
 Admit = Callable[[StoreHost, bool], Awaitable[None]]
 """Looks at a store that was just opened (or, with True, re-created) before it serves; raises StoreError to keep it out."""

@@ -48,6 +48,7 @@ from busbar.broker.refusals import (
     never_began,
 )
 from busbar.broker.slot import Slot
+from busbar.broker.store_freezing import StoreFreezer
 from busbar.broker.store_lifecycle import StoreLifecycle
 from busbar.broker.store_operations import Admit as AdmitOperation
 from busbar.broker.store_operations import (
@@ -132,6 +133,8 @@ class LocalStoreHost:
             name, self.commit_loop, has_place=place is not None, on_change=self._state_changed
         )
         self._access = StoreAccess(factory, place)
+        freezer = StoreFreezer(self.on_store)
+        self.freeze, self.thaw = freezer.freeze, freezer.thaw
         self._loop = loop
         self._fenced = fenced
         self._thread = thread(f"busbar-{name}", loop, patience)

@@ -21,8 +21,8 @@ from busbar.catalogue.membership import (
     STORES,
     Membership,
     StoreRows,
-    decode_membership,
     encode,
+    listed_in,
     read_rows,
     rejection_reason,
 )
@@ -47,8 +47,7 @@ class StoreBootstrap:
 
     @property
     def _membership(self) -> Membership:
-        entry = self._home.entries.get(STORES)
-        return Membership(self._home.namespace) if entry is None else decode_membership(entry.value or b"")
+        return listed_in(self._home)
 
     async def open_all(self, wanted: Sequence[str]) -> dict[str, bytes]:
         """The entries of the catalogue. Raises StoreError if the namespace cannot be served."""

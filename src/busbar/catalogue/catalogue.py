@@ -45,6 +45,7 @@ from busbar.catalogue.change import (
 from busbar.catalogue.change_runner import ChangeRunner
 from busbar.catalogue.definition import decode_definition
 from busbar.catalogue.fragment_settings import FragmentSettingsBuilder, SettingsPlan
+from busbar.catalogue.freezing import freeze_together, thaw_all
 from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.idleness import IdleWatch
 from busbar.catalogue.mark_cleaner import MarkCleaner
@@ -53,11 +54,12 @@ from busbar.catalogue.purging import FragmentPurger
 from busbar.catalogue.reading import CatalogueReader
 from busbar.catalogue.staged_index import StagedIndex
 from busbar.catalogue.store_definitions import StoreDefinitions
+from busbar.catalogue.store_list import StoreList
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.access import AccessChange
 from busbar.model.api import EntityView, NamedRule, NamespaceProperties, RuleChange
 from busbar.model.entities import Description, Tier
-from busbar.model.errors import BusbarError, ServerBusy
+from busbar.model.errors import BusbarError, InvalidOperation, ServerBusy
 from busbar.model.limits import Limits
 from busbar.model.names import NAMESPACE_ENTRY, key_of
 from busbar.model.settings import FragmentSettings
@@ -105,6 +107,7 @@ class Catalogue(CatalogueReader):
         self._under_way: dict[str, asyncio.Event] = {}
         """The keys of all entries in the change that is being carried out, and what is set when it is decided."""
         self._purger = FragmentPurger(stores, self._forget_purged)
+        self.store_list = StoreList(stores, home, self._purger.stores)
         self._marks = MarkCleaner(self._entries, stores, self._ids)
         self._idler: asyncio.Task[None] | None = None
         self._unfinished: CatalogueChange | None = None
@@ -240,11 +243,29 @@ class Catalogue(CatalogueReader):
         """Raise what `change_rules` would raise now."""
         self._new_plan().change_rules(changes)
 
+    async def change_store_list(self, name: str, to: str) -> None:
+        """Drain a store, or remove it. Raises ArgumentError, InvalidOperation, ServerBusy."""
+        await self._changes.run(lambda: self.store_list.change(name, to))
+
     async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
         return await self._change(lambda plan: plan.create_tap(path, tap))
 
     async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
         return await self._change(lambda plan: plan.change_tap(path, name, dead_letter, change))
+
+    async def freeze(self, seconds: float) -> list[str]:
+        """Freeze the files of all stores and of the catalogue at one moment (freezing.py). Returns the names of the stores.
+        Raises InvalidOperation, ServerBusy."""
+        unavailable = sorted(self._stores.unavailable())
+        if unavailable:
+            raise InvalidOperation(f"A backup needs all stores; {', '.join(unavailable)} cannot be used now.")
+        async with self._changes.turn:
+            await freeze_together([*self._stores.hosts, self._home], seconds)
+            return [host.name for host in self._stores.hosts]
+
+    async def thaw(self) -> bool:
+        """Let the files change again; whether all of them stayed as they were."""
+        return await thaw_all([*self._stores.hosts, self._home])
 
     @contextlib.asynccontextmanager
     async def batch(self) -> AsyncIterator[ChangePlanner]:
@@ -272,7 +293,7 @@ class Catalogue(CatalogueReader):
             self._limits,
             self._tier,
             self._ids,
-            self._stores.names,
+            self.store_list.names(),
             self._stores.unavailable(),
             self._stores.clock(),
         )

@@ -15,8 +15,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from busbar.broker.refusals import never_began
+from busbar.broker.store_freezing import StoreFreezer
 from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreThread
 from busbar.model.errors import ServerBusy
 from busbar.store.catalogue_contract import (
@@ -55,6 +57,8 @@ class CatalogueHome:
         self._unknown: Changes | None = None
         """The change with the next number, if it is not known whether it was made."""
         self._beating: asyncio.Task[None] | None = None
+        freezer = StoreFreezer(self._on_store)
+        self.freeze, self.thaw = freezer.freeze, freezer.thaw
 
     @property
     def name(self) -> str:
@@ -142,6 +146,12 @@ class CatalogueHome:
     def is_unknown(self) -> bool:
         """Whether the outcome of the last change is unknown."""
         return self._unknown is not None
+
+    async def _on_store(self, work: Callable[[Any], bool]) -> bool:
+        try:
+            return await self._thread.call(lambda: work(self._store or self._claim()))
+        except StoreError as error:
+            raise ServerBusy(UNAVAILABLE) from error
 
     async def write(self, changes: Changes) -> None:
         """Make a change. Raises ServerBusy; unless it is certain that nothing was changed, `certain` is False."""

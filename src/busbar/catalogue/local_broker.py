@@ -15,9 +15,11 @@ from busbar.broker.host_api import StoreHost
 from busbar.broker.inspection import FragmentCounts, FragmentInquiry
 from busbar.broker.refusals import NO_STORE, NOT_LOADED
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.store_list import LIST_CHANGES, REMOVE
 from busbar.catalogue.store_set import StoreSet
 from busbar.model.access import AccessChange
 from busbar.model.api import (
+    BACKUP_SECONDS,
     EntityChangeSink,
     EntityListing,
     EntityView,
@@ -33,7 +35,7 @@ from busbar.model.commands import Command, Inspect, Peek
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
-from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation
+from busbar.model.errors import ArgumentError, BusbarError, EntityNotFound, InvalidOperation
 from busbar.model.figures import ProcessFigures
 from busbar.model.history import ClientName, HistoryRecording, HistoryStep
 from busbar.model.message import (
@@ -276,10 +278,16 @@ class LocalBroker(EffectDispatcher):
     async def stores(self) -> Sequence[StoreView]:
         assert self._stores is not None
         views, nodes = await asyncio.gather(self._stores.views(), self.nodes())
-        return [_with_figures(view, summed(nodes, view.name)) for view in views]
+        return [self._with_drained(_with_figures(view, summed(nodes, view.name))) for view in views]
 
     async def nodes(self) -> Sequence[NodeView]:
         return await self.report_nodes() if self.report_nodes is not None else ()
+
+    async def begin_backup(self) -> Sequence[str]:
+        return await self._catalogue.freeze(BACKUP_SECONDS)
+
+    async def end_backup(self) -> bool:
+        return await self._catalogue.thaw()
 
     async def connection_report(self, query: ConnectionQuery) -> ConnectionReport:
         query.check()
@@ -372,7 +380,21 @@ class LocalBroker(EffectDispatcher):
 
     async def change_store(self, name: str, to: str) -> StoreView:
         assert self._stores is not None
-        return await self._stores.change(name, to)
+        if to not in LIST_CHANGES:
+            return await self._stores.change(name, to)
+        if name not in self._stores.names:
+            raise ArgumentError(f"There is no store '{name}'; there are {', '.join(self._stores.names)}.")
+        before = await self._stores.view(name)
+        await self._catalogue.change_store_list(name, to)
+        return replace(before, state="removed") if to == REMOVE else await self._view_of(name)
+
+    async def _view_of(self, name: str) -> StoreView:
+        assert self._stores is not None
+        return self._with_drained(await self._stores.view(name))
+
+    def _with_drained(self, view: StoreView) -> StoreView:
+        is_drained = view.name in self._catalogue.store_list.drained
+        return replace(view, drained=True) if is_drained else view
 
     async def move_store(self, name: str, broker: str) -> StoreView:
         assert self._stores is not None

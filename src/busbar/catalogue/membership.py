@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
+from busbar.store.catalogue_contract import VersionedEntry
 from busbar.store.contract import StoreError
 
 IDENTITY = "identity"
@@ -31,9 +33,11 @@ class StoreIdentity(msgspec.Struct, frozen=True):
     id: str
 
 
-class StoreMember(msgspec.Struct, frozen=True):
+class StoreMember(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     id: str
+    drained: bool = False
+    """Whether it gets no fragments of new entities."""
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -49,12 +53,20 @@ class Membership(msgspec.Struct, frozen=True):
 
     def with_store(self, name: str, id: str = "") -> Membership:
         """With this id for that store, or a new one, at its place or at the end."""
-        fresh = StoreMember(name, id or random_id())
-        if self.member(name) is None:
+        member = self.member(name)
+        fresh = StoreMember(name, id or random_id(), member is not None and member.drained)
+        if member is None:
             return Membership(self.namespace, (*self.stores, fresh))
         return Membership(
             self.namespace, tuple(fresh if member.name == name else member for member in self.stores)
         )
+
+    def with_drained(self, name: str, drained: bool) -> Membership:
+        stores = [StoreMember(one.name, one.id, drained) if one.name == name else one for one in self.stores]
+        return Membership(self.namespace, tuple(stores))
+
+    def without(self, name: str) -> Membership:
+        return Membership(self.namespace, tuple(one for one in self.stores if one.name != name))
 
     def identity(self, name: str) -> StoreIdentity:
         member = self.member(name)
@@ -75,6 +87,19 @@ def decode_membership(encoded: bytes) -> Membership:
         return msgspec.json.decode(encoded, type=Membership)
     except msgspec.DecodeError as error:
         raise StoreError(f"the list of stores is damaged: {error}") from None
+
+
+class ListedHome(Protocol):
+    """The home of a catalogue, which has the list."""
+
+    namespace: str
+    entries: dict[str, VersionedEntry]
+
+
+def listed_in(home: ListedHome) -> Membership:
+    """The list that a catalogue has. Raises StoreError."""
+    entry = home.entries.get(STORES)
+    return Membership(home.namespace) if entry is None else decode_membership(entry.value or b"")
 
 
 @dataclass(frozen=True, slots=True)

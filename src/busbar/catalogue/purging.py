@@ -32,6 +32,10 @@ class FragmentPurger:
         """Note fragments to purge, with their stores. `start` begins with it."""
         self._waiting.update(fragments)
 
+    def stores(self) -> set[str]:
+        """The stores of fragments that are not purged yet."""
+        return {*self._waiting.values()}
+
     def start(self) -> None:
         """Purge the fragments that wait, if nothing is being purged now."""
         if self._waiting and not self._closed and (self._task is None or self._task.done()):

@@ -12,6 +12,7 @@ from busbar.cli.atom_xml import AtomEntry, new_description, text_of
 from busbar.cli.console_access import RunningAccessRules
 from busbar.cli.console_client import listed, management
 from busbar.cli.console_connections import RunningConnections
+from busbar.cli.console_diagnosis import RunningDiagnosis
 from busbar.cli.console_messages import RunningMessages
 from busbar.cli.console_operation import RunningOperation
 from busbar.cli.console_rules import RunningRules
@@ -33,6 +34,7 @@ class RunningNamespace:
     def __init__(self, where: ConnectionOptions) -> None:
         self._where = where
         self.rules = RunningRules(where)
+        self.diagnosis = RunningDiagnosis(where)
         self.operation = RunningOperation(where)
         self.access_rules = RunningAccessRules(where)
         self.connections = RunningConnections(where)

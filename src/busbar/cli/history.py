@@ -58,11 +58,11 @@ def history(
     path = None if entity is None else checked(entity, "entity")
     with ManagementClient(find_target(where)) as client:
         if message_id is None:
-            _show_recording(_recording(client, path, on, off), output)
+            _show_recording(set_recording(client, path, on, off), output)
             return
         steps = steps_of(client, message_id, path)
         if not steps and output is OutputFormat.TABLE:
-            recording = _recording(client, None, False, False) if path is None else {}
+            recording = set_recording(client, None, False, False) if path is None else {}
             raise CommandFailure(_nothing(message_id, recording), ExitCode.NOT_FOUND)
     if output is OutputFormat.JSON:
         print_json(steps)
@@ -102,7 +102,8 @@ def by_whom(step: Mapping[str, Any]) -> str:
     return f"{client['container'] or 'a client'} at {client['address'] or 'an unknown address'}{link}"
 
 
-def _recording(client: ManagementClient, entity: str | None, on: bool, off: bool) -> View:
+def set_recording(client: ManagementClient, entity: str | None, on: bool, off: bool) -> View:
+    """Switch the recording of history on or off, if one of them is asked for; returns which entities record."""
     from busbar.cli.stores import ask
 
     if not on and not off:

@@ -10,9 +10,12 @@ import typer
 
 from busbar import __version__
 from busbar.cli.apply import add_apply_command
+from busbar.cli.backup import add_backup_commands
 from busbar.cli.bench import add_bench_command
 from busbar.cli.capture import add_capture_command
+from busbar.cli.completion import add_completion_command
 from busbar.cli.console import add_console_command
+from busbar.cli.doctor import add_doctor_command
 from busbar.cli.export import add_export_command
 from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.groups import groups_for, in_full
@@ -26,6 +29,7 @@ from busbar.cli.redrive import add_redrive_command
 from busbar.cli.replay import add_replay_command
 from busbar.cli.send import add_send_command
 from busbar.cli.tail import add_tail_command
+from busbar.cli.top import add_top_command
 from busbar.cli.transfers import add_transfers_command
 
 app = typer.Typer(
@@ -173,6 +177,15 @@ LogFormat = Annotated[
         show_default="that of BUSBAR_LOG_FORMAT, else text",
     ),
 ]
+Otlp = Annotated[
+    str,
+    typer.Option(
+        "--otlp",
+        metavar="URL",
+        help="Export traces to the OpenTelemetry collector there, over HTTP.",
+        show_default="that of OTEL_EXPORTER_OTLP_ENDPOINT, else none",
+    ),
+]
 Dev = Annotated[bool, typer.Option("--dev", help="Use the emulator's well-known key (this machine only).")]
 
 
@@ -201,6 +214,7 @@ def serve(
     node_ca: NodeCa = None,
     node_level: NodeLevel = 0,
     log_format: LogFormat = "",
+    otlp: Otlp = "",
     dev: Dev = False,
 ) -> None:
     """Serve a namespace until Ctrl-C. The line that starts with "ready " has the connection string."""
@@ -230,6 +244,7 @@ def serve(
                 ),
             ),
             log_format,
+            otlp,
         )
     )
 
@@ -260,6 +275,10 @@ add_redrive_command(app)
 add_insight_command(app)
 add_bench_command(app)
 add_console_command(app)
+add_top_command(app)
+add_doctor_command(app)
+add_completion_command(app)
+add_backup_commands(app)
 add_export_command(app)
 add_apply_command(app)
 add_transfers_command(app)

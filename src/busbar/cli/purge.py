@@ -13,7 +13,7 @@ from busbar.cli.entity_commands import checked
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.messaging import messaging
 from busbar.cli.options import Output, Yes, command
-from busbar.cli.output import OutputFormat, print_details, print_json
+from busbar.cli.output import OutputFormat, print_details, print_json, printable
 from busbar.cli.peek import Active, DeadLetter, Deferred, Entity, Scheduled, SessionId, TransferDeadLetter
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def confirm_by_name(warning: str, name: str, yes: bool) -> None:
         return
     if sys.stdin is None or not sys.stdin.isatty():
         raise CommandFailure(f"{warning} Nobody can answer here: say it with --yes.", ExitCode.USAGE)
-    print(f"{warning} Type its name to go on: ", end="", file=sys.stderr, flush=True)
+    print(f"{printable(warning)}\nType its name to go on: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != name:
         raise CommandFailure("that is another name; nothing was deleted.")
 
@@ -126,7 +126,7 @@ class _Progress:
 
     def close(self) -> None:
         if self._is_terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
 def _print(report: PurgeReport, seconds: float, output: OutputFormat) -> None:

@@ -24,6 +24,7 @@ from busbar.app.server import ServeConfig, ServeError, serve
 from busbar.app.service_manager import READY, STOPPING, notify
 from busbar.app.store_places import WantedStores, parse_stores
 from busbar.app.system import loop_factory
+from busbar.app.trace_settings import ENDPOINT, traces_url
 
 __all__ = ["ServeConfig", "node_config", "parse_stores", "run"]
 
@@ -58,10 +59,13 @@ def node_config(
     return NodeConfig(name, catalogue, host, port, brokers, wanted, address, *files, level)
 
 
-def run(config: Callable[[], ServeConfig], log_format: str = "") -> int:
+def run(config: Callable[[], ServeConfig], log_format: str = "", otlp: str = "") -> int:
     """Serve until a signal, and return the exit code. A configuration that is refused is a usage error like all others."""
     try:
         start_logging(chosen_format=log_format)
+        if otlp:
+            os.environ[ENDPOINT] = otlp
+        traces_url(os.environ)
         asked = config()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(asked))

@@ -1,4 +1,4 @@
-"""`busbar stores [list|offline|online|move|reset|restore]`: the stores of a namespace; and the fragments of a queue."""
+"""`busbar stores [list|add|drain|remove|offline|online|move|reset|restore]`, and the fragments of a queue."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ Stopped = Annotated[
     bool,
     typer.Option("--stopped", help="Work on the files of --data, while no Busbar serves them."),
 ]
+ADDING_SECONDS = 60.0
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 stores_commands = group("stores", GROUPS["stores"])
@@ -67,6 +68,47 @@ def move(
     The store stays with that broker until the next start; `any` ends that.
     """
     _change(name, f"move/{broker}", output, where)
+
+
+@command(stores_commands, examples=("busbar stores drain store-2", "busbar stores drain store-2 --undo"))
+def drain(
+    *,
+    name: Name,
+    undo: Annotated[bool, typer.Option("--undo", help="Place new entities there again.")] = False,
+    output: Output = OutputFormat.TABLE,
+    where: ConnectionOptions,
+) -> None:
+    """Place no fragments of new entities in a store. Entities that are there stay, and are served."""
+    _change(name, "undrain" if undo else "drain", output, where)
+
+
+@command(stores_commands, examples=("busbar stores remove store-2",))
+def remove(*, name: Name, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
+    """Remove a store of a cluster that is drained and holds no fragments any more. Its schema stays in the database."""
+    with _client(where) as client:
+        _print([_asked(client, name, "remove")], output)
+
+
+@command(
+    stores_commands,
+    examples=("busbar stores add postgresql://busbar@db2/busbar --data .busbar-a",),
+)
+def add(
+    *,
+    url: Annotated[str, typer.Argument(metavar="URL", show_default=False)],
+    output: Output = OutputFormat.TABLE,
+    where: ConnectionOptions,
+) -> None:
+    """Add a store to a cluster, in the PostgreSQL database of that address; --data is that of a node.
+
+    New entities have fragments in it. Those that are there stay where they are. An address named twice is two stores.
+    """
+    from busbar.app.store_adding import add_store
+
+    with files_of(where):
+        name = add_store(where.data, url)
+    with _client(where) as client:
+        _print([_until_open(client, name)], output)
 
 
 @command(
@@ -124,6 +166,24 @@ def restore(
     with files_of(where):
         aside, messages = restore_store(where.data, name, file)
     print(f"{aside.name} is {name} again, with {messages} messages; start Busbar to serve them.")
+
+
+def _until_open(client: ManagementClient, name: str) -> View:
+    """Wait until a store that was added is open."""
+    import time
+
+    deadline = time.monotonic() + ADDING_SECONDS
+    while True:
+        try:
+            found = [one for one in ask(client, "GET", "stores", "the list of stores") if one["name"] == name]
+        except CommandFailure:  # the controller starts again
+            found = []
+        if found and found[0]["state"] == "open":
+            return dict(found[0])
+        if time.monotonic() > deadline:
+            reason = found[0]["reason"] if found else "the controller has not made it yet"
+            raise CommandFailure(f"the store '{name}' was added and is not open: {reason}.")
+        time.sleep(0.2)
 
 
 def _reset_stopped(name: str, where: ConnectionOptions) -> None:
@@ -284,6 +344,8 @@ def _print(found: list[View], output: OutputFormat) -> None:
     for view in found:
         if view["reason"]:
             print(f"{view['name']} is unavailable since {_time(view['since'])}: {view['reason']}")
+        if view.get("drained"):
+            print(f"{view['name']} is drained: new entities have no fragments there")
         if view.get("status"):
             print(f"{view['name']}: {view['status']}")
         if view["lostAt"]:

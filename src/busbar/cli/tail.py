@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import signal
 import sys
+import threading
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,6 +66,8 @@ def tail(
     tap = f"tail-{secrets.token_hex(4)}" if every else ""
     with messaging(where, changes=every) as factory:
         found = follow(factory, path, tap=tap)
+        if tap and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the tap is deleted
         try:
             for message in islice(found, maximum):
                 _print(view_of(message), output, body)

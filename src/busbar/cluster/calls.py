@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, cast, get_type_hints
 
 import msgspec
@@ -92,13 +93,21 @@ class RemoteMethod:
 class RemoteInterface(Generic[T]):
     """The methods of a protocol that can be called from another process."""
 
-    def __init__(self, protocol: type[T], without: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        protocol: type[T],
+        without: Collection[str] = (),
+        later: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """`later` are methods that came with a later version, for protocols of other rooms, which cannot be marked."""
         self.methods = {
             name: RemoteMethod(function)
             for part in reversed(protocol.__mro__)
             for name, function in vars(part).items()
             if inspect.isfunction(function) and not name.startswith("_") and name not in without
         }
+        for name, level in later.items():
+            self.methods[name].level = level
 
     def perform(
         self, target: object, method: str, arguments: msgspec.Raw, level: int | None = None

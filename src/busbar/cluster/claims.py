@@ -49,6 +49,10 @@ class StoreClaims:
         self.owners[store] = owner
         return owner
 
+    def remove(self, store: str) -> None:
+        self.owners.pop(store, None)
+        self.pins.pop(store, None)
+
     def begin(self, broker: str) -> None:
         """Note that a broker lives. It may be one that was not there before."""
         if broker not in self._brokers:

@@ -30,6 +30,7 @@ from busbar.broker.refusals import NO_STORE, NOT_LOADED
 from busbar.catalogue.change import EntityChange
 from busbar.catalogue.replica import CatalogueReplica
 from busbar.cluster import protocol
+from busbar.cluster.calls import NotAtThisLevel
 from busbar.cluster.channel import ChannelClosed
 from busbar.cluster.peer_watch import PeerWatch
 from busbar.cluster.remote_store import PeerClient
@@ -37,10 +38,13 @@ from busbar.cluster.store_route import StoreRoute
 from busbar.model.api import Commands, EntityChangeSink, EntityListing, EntityView
 from busbar.model.commands import Settle
 from busbar.model.entities import AuthorizationRule, EntityKind
-from busbar.model.errors import ServerBusy
+from busbar.model.errors import InvalidOperation, ServerBusy
 from busbar.model.names import key_of
 
 CONTROLLER_ENDED = "The namespace is out of reach; the operation may or may not have taken place. Retry."
+CONTROLLER_OF_EARLIER_RELEASE = (
+    "The controller of the cluster is a node of the release before, which cannot do that. Upgrade all nodes."
+)
 MEETING_SECONDS = 5.0
 
 
@@ -282,6 +286,8 @@ class ClusterBroker(EffectDispatcher):
                 return await getattr(self._controller, method)(*arguments, **named)
         except ChannelClosed:
             pass
+        except NotAtThisLevel:
+            raise InvalidOperation(CONTROLLER_OF_EARLIER_RELEASE) from None
         raise ServerBusy(CONTROLLER_ENDED)
 
     def _tell(self, method: str, *arguments: object, **named: object) -> None:

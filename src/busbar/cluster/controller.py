@@ -273,6 +273,13 @@ class ClusterController:
         elif is_new and takers:
             self._give(host, takers[0])
 
+    def remove_store(self, store: str) -> None:
+        """Drop a store that is none of the namespace any more, and is closed."""
+        del self._hosts[store]
+        self._claims.remove(store)
+        for broker in self._brokers.values():
+            broker.hosts.pop(store, None)
+
     def takers(self, without: str = "") -> list[AttachedBroker]:
         """The brokers that can own stores, those with the fewest first."""
         connected = [

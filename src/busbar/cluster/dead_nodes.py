@@ -5,9 +5,8 @@ The sessions of their clients are free then. A node that is frozen, or cut off, 
 Rules:
 1. A frozen process beats no more, but the kernel of its machine still accepts connections for it. If the machine is off, or
    cut off, connections are not answered. Only if no process has the port, the kernel refuses a connection.
-2. A firewall can refuse connections, too, in front of a node that works. Such a node sees that it is cut off from the
-   catalogue and from the controller. It closes the connections of its clients before it can be taken for ended
-   (node_broker.py).
+2. A firewall can refuse connections, too, in front of a node that works. The brokers of such a node notice that they are cut
+   off (isolation.py). They close the connections of their clients before they can be taken for ended.
 3. So a node has ended if it has not beaten for a lease, and all its known addresses have refused connections for half of
    that. Only time between looks that follow each other counts, as for owners of stores.
 """

@@ -18,7 +18,7 @@ from busbar.cluster.codec_table import Int
 from busbar.cluster.failures import Failure
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.shared_quota import QuotaCounter
-from busbar.model.api import CatalogueApi, ConnectionApi, EntityView, StoreApi, TransferReport
+from busbar.model.api import BackupApi, CatalogueApi, ConnectionApi, EntityView, StoreApi, TransferReport
 from busbar.model.commands import Command
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport
 from busbar.model.figures import ProcessFigures
@@ -140,7 +140,7 @@ class NodeApi(Protocol):
     async def close_gateway(self) -> None: ...
 
 
-class ControllerApi(CatalogueApi, StoreApi, ConnectionApi, QuotaCounter, Protocol):
+class ControllerApi(CatalogueApi, StoreApi, BackupApi, ConnectionApi, QuotaCounter, Protocol):
     """The controller, as a broker process calls it: the broker API of its gateway, and what concerns its stores."""
 
     async def changes_decided(self) -> None:
@@ -190,6 +190,19 @@ NODES = RemoteInterface[NodeApi](NodeApi)  # type: ignore[type-abstract]
 CONTROLLER = RemoteInterface[ControllerApi](
     ControllerApi,  # type: ignore[type-abstract]
     without={"watch", "list", "page"},
+    later=dict.fromkeys(
+        (
+            "change_access",
+            "close_connection",
+            "connection_report",
+            "figures",
+            "history",
+            "log_level",
+            "record_history",
+            "recording",
+        ),
+        2,
+    ),
 )
 PEER = RemoteInterface[PeerApi](PeerApi)  # type: ignore[type-abstract]
 

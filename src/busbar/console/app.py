@@ -22,6 +22,7 @@ from busbar.console import (
     access_handlers,
     connection_handlers,
     dead_letter_handlers,
+    diagnosis_handlers,
     entity_handlers,
     message_handlers,
     operation_handlers,
@@ -88,6 +89,7 @@ def application(namespace: Namespace, access: Access, polling: CountPolling) -> 
     app.router.add_get(SCRIPT, _asset("console.js", "text/javascript"))
     entity_handlers.add_routes(app, namespace, polling)
     rule_handlers.add_routes(app, namespace)
+    diagnosis_handlers.add_routes(app, namespace)
     access_handlers.add_routes(app, namespace)
     operation_handlers.add_routes(app, namespace)
     connection_handlers.add_routes(app, namespace)

@@ -18,6 +18,7 @@ SECTIONS = (
     ("/stores", "Stores"),
     ("/taps", "Taps"),
     ("/connections", "Connections"),
+    ("/history", "History"),
     ("/access", "Access"),
 )
 """The pages of the whole namespace."""
@@ -134,6 +135,7 @@ TABS: tuple[tuple[str, str, frozenset[EntityType]], ...] = (
     ("sessions", "Sessions", _RECEIVED),
     ("send", "Send", _SENT),
     ("rules", "Rules", frozenset((EntityType.SUBSCRIPTION,))),
+    ("test", "Test rules", frozenset((EntityType.TOPIC,))),
     ("edit", "Settings", _ALL),
     ("access", "Access keys", _SENT),
 )

@@ -261,6 +261,54 @@ class Rules(Protocol):
     def delete(self, subscription: Address, name: str) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class DescribedMessage:
+    """A message to test rules with: one that is there, by its id, or one with these properties."""
+
+    message_id: str = ""
+    subject: str = ""
+    properties: str = ""
+    """A line for each: KEY[:TYPE]=VALUE."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionVerdict:
+    """Whether a subscription gets a message, and why."""
+
+    name: str
+    selected: bool
+    reasons: Sequence[tuple[str, str]]
+    """Of its rules, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSummary:
+    """A step in the history of a message."""
+
+    time: str
+    entity: str
+    number: str
+    what: str
+    reason: str
+    client: str
+
+
+class Diagnosis(Protocol):
+    """Why a message did not arrive. Every method raises NamespaceFailure."""
+
+    def test_rules(self, topic: str, message: DescribedMessage) -> Sequence[SubscriptionVerdict]:
+        """Which subscriptions of a topic get a message."""
+
+    def history(self, message_id: str) -> Sequence[StepSummary]:
+        """What was recorded of messages with an id."""
+
+    def recorded(self) -> Sequence[str]:
+        """The entities that record their history; `*` stands for all."""
+
+    def record(self, on: bool) -> None:
+        """Let all entities record their history from now on, or none."""
+
+
 class OperatorView(Protocol):
     """What operators look at. Every method raises NamespaceFailure."""
 
@@ -301,6 +349,9 @@ class Namespace(Protocol):
 
     @property
     def rules(self) -> Rules: ...
+
+    @property
+    def diagnosis(self) -> Diagnosis: ...
 
     @property
     def operation(self) -> OperatorView: ...

@@ -27,7 +27,7 @@ from busbar.fragment.locks import FOREVER
 from busbar.fragment.sessions import Key, MessageSession, MessageSessions, earlier, expiry
 from busbar.fragment.settling import fail_delivery
 from busbar.fragment.state import State
-from busbar.model.effects import LOCK_EXPIRED, Effect, SessionAccepted, SessionLost
+from busbar.model.effects import LOCK_EXPIRED, RELEASED, Effect, SessionAccepted, SessionLost
 from busbar.model.message import ACTIVE
 
 
@@ -36,6 +36,7 @@ def give_up(state: State, sessions: MessageSessions, session: MessageSession) ->
     locks = _let_go(state, sessions, session)
     left = False
     for lock in locks:
+        state.note_step(lock.record, RELEASED, lock.record.deliveries, "")
         if lock.lane == ACTIVE:
             if lock.record.n <= session.doomed:
                 state.expire(ACTIVE, [lock.record])

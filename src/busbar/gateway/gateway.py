@@ -22,6 +22,7 @@ from busbar.gateway.listening.listener import Listener
 from busbar.gateway.listening.protocol_detection import WireProtocol
 from busbar.gateway.listening.websocket import WebSocketBridge
 from busbar.gateway.services import GatewayServices
+from busbar.gateway.tracing import Tracer
 from busbar.model.api import BrokerApi, ConnectionQuota
 from busbar.model.connection_views import ConnectionQuery, ConnectionReport, merged
 from busbar.model.figures import GatewayFigures, view_of
@@ -41,6 +42,7 @@ class Gateway:
         tls: ssl.SSLContext | None,
         broker: str = "",
         quota: ConnectionQuota | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         identity = secrets.token_hex(4)
         quota = quota or GatewayQuota(limits)
@@ -55,6 +57,7 @@ class Gateway:
             f"Reference:{identity}",
             broker,
             connections=self._connections,
+            tracer=tracer,
         )
         self._port = port
         self._beat = limits.min_auto_delete_on_idle / 3000
@@ -126,6 +129,8 @@ class Gateway:
         self._acceptor.close()
         await self._limiter.close()
         await self._http.stop()
+        if self._service.tracer is not None:
+            await asyncio.to_thread(self._service.tracer.close)
         if self._unwatch is not None:
             self._unwatch()
         if self._beating is not None:

@@ -11,6 +11,7 @@ from busbar.gateway.connection_registry import ConnectionRegistry
 from busbar.gateway.held_replies import HeldReplies
 from busbar.gateway.link_registry import LinkRegistry
 from busbar.gateway.refusals import Refusals
+from busbar.gateway.tracing import Tracer
 from busbar.model.api import BrokerApi
 from busbar.model.figures import DELIVERY_BOUNDS
 from busbar.model.histogram import Histogram
@@ -39,3 +40,5 @@ class GatewayServices:
     refusals: Refusals = field(default_factory=Refusals)
     deliveries: Histogram = field(default_factory=lambda: Histogram(DELIVERY_BOUNDS))
     """Times from enqueuing to delivery, in milliseconds."""
+    tracer: Tracer | None = None
+    """Exports spans of messages; None: there are no traces."""

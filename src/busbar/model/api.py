@@ -149,6 +149,8 @@ class StoreView:
     commit_p99: int = 0
     group: int = 0
     """Messages that one of them changed, on average."""
+    drained: bool = False
+    """Whether it gets no fragments of new entities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +330,8 @@ class StoreApi(Protocol):
 
     async def change_store(self, name: str, to: str) -> StoreView:
         """Change a store to `offline`, `online`, `reset`, or `forced-reset` (for one that an operator took offline); returns
-        its new state. Raises ArgumentError, InvalidOperation."""
+        its new state. `drain` keeps new entities out of it, `undrain` ends that, and `remove` removes one that is empty.
+        Raises ArgumentError, InvalidOperation."""
 
     async def move_store(self, name: str, broker: str) -> StoreView:
         """Have a broker process hand a store over to another one, and leave it there; returns its new state. With ANY_BROKER
@@ -337,6 +340,20 @@ class StoreApi(Protocol):
     async def restart_brokers(self) -> Sequence[str]:
         """Begin to restart all broker processes, one after the other; `nodes` shows how far it is. Returns their names.
         Raises InvalidOperation."""
+
+
+class BackupApi(Protocol):
+    """Backups of stores in files, while the namespace is served."""
+
+    async def begin_backup(self) -> Sequence[str]:
+        """Leave the files of all stores and of the catalogue as they are now, until `end_backup`, or for BACKUP_SECONDS.
+        Returns the names of the stores. Raises InvalidOperation, ServerBusy."""
+
+    async def end_backup(self) -> bool:
+        """Let the files change again; whether all of them stayed as they were."""
+
+
+BACKUP_SECONDS = 600.0
 
 
 class ConnectionApi(Protocol):
@@ -360,5 +377,5 @@ class ProcessApi(Protocol):
         stores."""
 
 
-class BrokerApi(FragmentApi, CatalogueApi, StoreApi, ConnectionApi, ProcessApi, Protocol):
+class BrokerApi(FragmentApi, CatalogueApi, StoreApi, BackupApi, ConnectionApi, ProcessApi, Protocol):
     """Everything that a gateway can request."""

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, SessionHold, TapRow
 from busbar.fragment.reads import Read
@@ -40,6 +40,18 @@ class NewerSchema(StoreError):
 
 class StoreInUse(StoreError):
     """Another process owns the store and is alive."""
+
+
+@runtime_checkable
+class FrozenFile(Protocol):
+    """A store or a catalogue in one file, which can be copied while it is in use."""
+
+    def freeze(self) -> None:
+        """Have everything in the file, as after a clean stop, and leave the file as it is until `thaw`. Writes go on beside
+        it. Raises StoreError."""
+
+    def thaw(self) -> bool:
+        """Let the file change again; whether it stayed as it was since `freeze`."""
 
 
 class Store(Protocol):

@@ -29,6 +29,7 @@ from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.api import EntityView
 from busbar.model.commands import Command
 from busbar.model.errors import ServerBusy
+from busbar.model.history import HistoryRecording
 from busbar.model.limits import Limits
 from busbar.store.location import OwnerSilence, StoreLocation
 from harness.waiting import until
@@ -369,3 +370,21 @@ async def test_a_broker_whose_gateway_was_taken_for_ended_has_to_be_started_agai
         assert here.controller.attach(hello) == TAKEN_FOR_ENDED
         hello.gateway = "b.0.next"
         assert isinstance(here.controller.attach(hello), Channel)
+
+
+async def test_brokers_that_connect_later_record_histories_too() -> None:
+    async with namespace("s0") as here:
+        first = await here.connect("a.0", "s0")
+        await here.serve()
+        recording = HistoryRecording(False, ("orders",))
+        here.controller.set_recording(recording)
+        await until(lambda: ("set_recording", (recording,)) in first.calls)
+        second = await here.connect("b.0")
+        await until(lambda: any(name == "open_gateway" for name, _ in second.calls))
+        (settings,) = next(arguments for name, arguments in second.calls if name == "open_gateway")
+        assert isinstance(settings, NodeSettings) and settings.recording == recording
+        older = await here.connect("c.0", level=1)
+        await until(lambda: any(name == "open_gateway" for name, _ in older.calls))
+        here.controller.set_recording(HistoryRecording())
+        await until(lambda: ("set_recording", (HistoryRecording(),)) in second.calls)
+        assert "set_recording" not in {name for name, _ in older.calls}, "an earlier release does not have it"

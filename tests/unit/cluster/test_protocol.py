@@ -103,6 +103,8 @@ CONTROLLER: list[Case] = [
     ("recording", (), RECORDING),
     ("record_history", ("orders", True), RECORDING),
     ("log_level", ("debug",), "debug"),
+    ("begin_backup", (), ["store-0", "store-1"]),
+    ("end_backup", (), True),
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
     ("move_store", ("store-0", "broker-1"), STORE),
@@ -127,6 +129,8 @@ HOSTED: list[Case] = [
     ("repair_definitions", (ROWS,), None),
     ("write_definitions", (ROWS,), None),
     ("drain", (1.5,), True),
+    ("freeze", (1234.5, 60.0), True),
+    ("thaw", (), False),
     ("add_fragments", (SETTINGS,), None),
     ("change_fragments", (SETTINGS,), None),
     ("retire_fragments", ([7, 8],), None),
@@ -294,3 +298,36 @@ async def test_a_method_that_is_added_to_a_protocol_can_be_called() -> None:
     assert wire.called == [("added", ("orders", 2)), ("added", ("orders", 3))]
     with pytest.raises(AttributeError):
         getattr(there, "missing")  # noqa: B009
+
+
+FIRST_LEVEL = {
+    "STORE": """
+        add_fragments bring_online change_fragments close create drain hand_over last_uses mark_unavailable open
+        read_definitions remove_fragment repair_definitions reset restore retire_fragments set_gateways
+        start_reopening stop_timers take_offline write_definitions
+    """,
+    "STORES": """
+        apply_change assign_store inspect
+    """,
+    "NODES": """
+        broker_ended broker_joined broker_lost close_gateway connect_peers load_entities open_gateway ping
+        reload_entities stores_moved transfers view
+    """,
+    "CONTROLLER": """
+        admit_store change_rules change_store change_tap changes_decided check_rules create create_tap delete entity
+        fragments in_use introduce leaving move_store namespace nodes out_of_use release_stores report_connections
+        restart_brokers return_connections runtime runtimes store_fenced stores take_connections transfers
+        unavailable_stores update
+    """,
+    "PEER": """
+        leave_store origin_closed ping sessions_resumed
+    """,
+}
+"""The calls of level 1, which the release before this one has."""
+
+
+@pytest.mark.parametrize("interface", FIRST_LEVEL)
+def test_what_the_release_before_does_not_have_is_marked_with_a_later_level(interface: str) -> None:
+    calls: RemoteInterface[Any] = getattr(protocol, interface)
+    unmarked = [name for name, method in calls.methods.items() if method.level == 1]
+    assert sorted(unmarked) == FIRST_LEVEL[interface].split()

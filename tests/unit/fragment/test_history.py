@@ -5,9 +5,10 @@ from __future__ import annotations
 from busbar.fragment.history import HistorySwitch
 from busbar.model import commands as c
 from busbar.model import effects as e
-from busbar.model.message import ACTIVE, DEAD
+from busbar.model.message import ACTIVE, DEAD, VIA
 from busbar.model.settings import FragmentSettings
 from tests.unit.fragment.queue import LOCK, Held, Queue, draft, held, settings
+from tests.unit.fragment.session_queue import SessionQueue, session_settings
 
 
 class Recorded(Queue):
@@ -129,6 +130,36 @@ def test_duplicates() -> None:
     ]
 
 
+def test_sessions() -> None:
+    given = session_settings(max_deliveries=2)
+    given.path = "q"
+    queue = SessionQueue(given)
+    queue.machine.history.set(True, set())
+    steps: list[e.MessageStep] = []
+
+    def taken() -> list[tuple[int, int, int]]:
+        found, steps[:] = [(step.n, step.what, step.by) for step in steps], []
+        return found
+
+    def step(command: c.Command) -> list[e.Effect]:
+        effects = Queue.step(queue, command)
+        for effect in effects:
+            if isinstance(effect, e.Happened):
+                steps.extend(effect.steps)
+        return [effect for effect in effects if not isinstance(effect, e.Happened)]
+
+    queue.step = step  # type: ignore[method-assign]
+    queue.send_to("s")
+    receiver = queue.accept("s")
+    assert len(receiver.take()) == 1
+    receiver.close()
+    assert taken() == [(1, e.SENT, 1), (1, e.DELIVERED, 1), (1, e.RELEASED, 1)]
+    receiver = queue.accept("s")
+    assert len(receiver.take()) == 1
+    queue.pass_time(LOCK)
+    assert taken() == [(1, e.DELIVERED, 1), (1, e.LOCK_EXPIRED, 0)]
+
+
 def test_the_switch_is_looked_at_in_every_turn() -> None:
     queue = Recorded(keys=("other",))
     queue.send(draft())
@@ -160,3 +191,16 @@ def test_steps_come_behind_the_effects_that_they_are_of() -> None:
     effects = Queue.step(queue, c.Send(1, 1, 3, [draft()], False))
     assert [type(effect) for effect in effects] == [e.Sent, e.Delivered, e.Happened]
     assert len(held(effects)) == 1
+
+
+def test_a_transaction() -> None:
+    """Its settlements and sends are by its client, and what it sends to another entity is on its way there."""
+    queue = Recorded()
+    queue.send(draft(b"a"))
+    message = queue.one()
+    queue.taken()
+    other = draft(b"via")
+    other.kind, other.target, other.path = VIA, 9, "other"
+    settled = c.Settle(1, 1, 0, c.COMPLETE, [message.n], [message.nonce], None, True)
+    queue.run(c.Transact(1, 1, 5, [settled, c.Send(1, 1, 0, [draft(b"b"), other], True)]))
+    assert queue.taken() == [(1, e.COMPLETED, 1), (2, e.SENT, 1), (3, e.SENT_VIA, 1)]

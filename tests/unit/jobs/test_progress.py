@@ -99,5 +99,5 @@ def test_the_screen_of_the_tests_is_drawn_like_a_terminal() -> None:
     screen.feed("f\r\n\x1b[1A\x1b[2K\x1b[")
     screen.feed("1Axy\x1b[?25l")
     assert (screen.text, screen.wrapped, screen.has_cursor) == ("xycde", 1, False)
-    with pytest.raises(AssertionError, match="2J"):
-        screen.feed("\x1b[2J")
+    with pytest.raises(AssertionError, match="3J"):
+        screen.feed("\x1b[3J")

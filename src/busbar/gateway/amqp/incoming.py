@@ -25,6 +25,7 @@ from busbar.amqp.types import Int, Symbol
 from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.routers import new_router
+from busbar.gateway.tracing import SendSpans
 from busbar.message.parsing import message_format_batch, parse_batch, parse_incoming
 from busbar.model.api import EntityView
 from busbar.model.errors import (
@@ -75,6 +76,8 @@ class IncomingLink:
         self._max_header = peer.service.limits.max_header_size
         self._mixed_batches = mixed_batches
         self._accepted: list[int] = []
+        tracer = peer.service.tracer
+        self._spans = SendSpans(tracer, entity.path) if tracer is not None else None
 
     def opened(self, now: int) -> None:
         self._link.grant(CREDIT)
@@ -83,6 +86,8 @@ class IncomingLink:
         """Release nothing: messages that were sent are stored, though their client gets no answer."""
 
     def arrived(self, deliveries: list[Delivery]) -> None:
+        if self._spans is not None:
+            self._spans.begin(deliveries)
         drafts: list[Draft] = []
         ids: list[int] = []
         size = 0
@@ -167,14 +172,21 @@ class IncomingLink:
             self._peer.transactions.fail(delivery.txn, error)
 
     def _reject(self, delivery_id: int, error: BusbarError) -> None:
-        self._peer.service.refusals.add(error.condition)
+        self._note_refusal(delivery_id, error.condition)
         if delivery_id >= 0:
             self._link.reject_delivery(delivery_id, error.condition, error.text)
+
+    def _note_refusal(self, delivery_id: int, condition: str) -> None:
+        self._peer.service.refusals.add(condition)
+        if self._spans is not None:
+            self._spans.end([delivery_id], condition)
 
     # Outcomes of sends
 
     def accept_deliveries(self, ids: list[int]) -> None:
         """Answer now, or, where several fragments may answer in a turn, at its end: then neighbours share a frame."""
+        if self._spans is not None:
+            self._spans.end(ids)
         if not self._router.partitioned:
             self._link.accept_deliveries(ids)
             return
@@ -188,6 +200,8 @@ class IncomingLink:
         self._link.accept_deliveries(accepted)
 
     def accept_repetition(self, delivery_id: int, duplicates: int) -> None:
+        if self._spans is not None:
+            self._spans.end([delivery_id])
         if self._counts_duplicates:
             self._link.dispose([delivery_id], annotated_state({Symbol(DUPLICATES): Int(duplicates)}))
         else:
@@ -204,7 +218,7 @@ class IncomingLink:
         certain: bool = False,
         duplicates: int = 0,
     ) -> None:
-        self._peer.service.refusals.add(condition)
+        self._note_refusal(delivery_id, condition)
         info: dict[object, object] | None = None
         if failed is not None and unknown is not None:
             info = {Symbol(FAILED): [Int(n) for n in failed], Symbol(UNKNOWN): [Int(n) for n in unknown]}

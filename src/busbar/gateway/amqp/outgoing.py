@@ -63,6 +63,7 @@ class OutgoingLink:
         self._delete = delete
         self._max_unsettled = peer.service.limits.max_unsettled
         self._times = peer.service.deliveries
+        self._tracer = peer.service.tracer
         self._receiver = receiver_of(asker or peer, self, entity, sub, delete)
         peer.service.clients.linked(peer.origin, link.name, self._receiver.consumers())
 
@@ -115,6 +116,8 @@ class OutgoingLink:
         """Note how long it took from enqueuing to delivery. Records are in the order of their numbers."""
         now = wall_clock()
         self._times.add_run(now - records[0].enqueued, now - records[-1].enqueued, len(records))
+        if self._tracer is not None:
+            self._tracer.delivered(self._entity.path, records, now)
 
     def drained(self) -> None:
         self._link.drained()

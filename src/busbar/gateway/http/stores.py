@@ -13,6 +13,7 @@ GET   /$busbar/transfers                what is forwarded now, and what is held
       /$busbar/history, recording       the history of messages (history.py)
 ...   /$busbar/authorization-rules      of the namespace or of an entity (access.py)
 GET   /$busbar/definitions              all entities, as a Config.json (definitions.py)
+POST  /$busbar/backup                   leaves the files of all stores as they are; DELETE ends that
 ...   /$busbar/connections              the connections of clients (connections.py)
 """
 
@@ -57,6 +58,11 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
     if kind == "definitions" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
         return web.json_response(await definitions(services.broker, services.limits))
+    if kind == "backup" and not rest:
+        check_method(request, ("POST", "DELETE"), f"'/{path}'")
+        if request.method == "POST":
+            return web.json_response([*await services.broker.begin_backup()])
+        return web.json_response({"complete": await services.broker.end_backup()})
     if kind == "connections":
         return await connections.handle(request, path, rest, services)
     if kind == "log-level":

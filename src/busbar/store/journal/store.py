@@ -346,6 +346,19 @@ class JournalStore:
         self._owned()
         return self._moved() if self._pending.has(fragment) else self._sqlite
 
+    # Backups
+
+    def freeze(self) -> None:
+        """Have everything in SQLite's file, as after a clean stop, and leave that file as it is until `thaw`. Commits go on:
+        they are in another journal."""
+        self._end_journal()
+        self._sqlite.freeze()
+        self._checkpoints = self._sqlite.checkpoints
+
+    def thaw(self) -> bool:
+        """Let the file change again; whether it stayed as it was."""
+        return self._sqlite.thaw()
+
     # What SQLite answers and writes
 
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:

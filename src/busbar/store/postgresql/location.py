@@ -64,6 +64,16 @@ class PostgresqlLocation:
         )
         return self._store
 
+    def check(self) -> None:
+        """Raise StoreError if the server cannot be reached, or is none that a store may be in."""
+        connection = DatabaseConnection(self._address)
+        try:
+            connection.open()
+        except ConnectionLost as problem:
+            raise StoreError(str(problem)) from problem
+        finally:
+            connection.drop()
+
     def may_exist(self) -> bool:
         """Whether the store is there, or cannot be reached."""
         return self._ask(lambda connection, _: schema.identity(connection, self._address) is not None, True)

@@ -178,10 +178,16 @@ class MemberTable:
         return found[0][0] if found else None
 
     def _stores(self) -> list[ListedStore]:
-        return [
-            ListedStore(*row)
-            for row in self._connection.fetch("SELECT name, url, identity FROM store ORDER BY name")
-        ]
+        return [store for store in self._all_stores() if store.url]
+
+    def _all_stores(self) -> list[ListedStore]:
+        """All stores, also those that were removed: they have no address. Their names are not given again."""
+        rows = self._connection.fetch("SELECT name, url, identity FROM store ORDER BY name")
+        return [ListedStore(*row) for row in rows]
+
+    def remove_store(self, name: str) -> None:
+        """Forget where a store is."""
+        self._fetch("UPDATE store SET url = '' WHERE name = $1", name)
 
     def add_stores(self, urls: Sequence[str], names: Sequence[str]) -> list[ListedStore]:
         """List the stores of these addresses, unless they are listed; an address that is given twice is two stores. New ones
@@ -190,7 +196,7 @@ class MemberTable:
         def work() -> list[ListedStore]:
             self._connection.execute("BEGIN; LOCK TABLE store IN EXCLUSIVE MODE")
             try:
-                known = self._stores()
+                known = self._all_stores()
                 counts = Counter(store.url for store in known)
                 free = iter([name for name in names if name not in {store.name for store in known}])
                 for url, count in Counter(urls).items():

@@ -103,6 +103,13 @@ class SqliteCatalogue:
         self._epoch = self._number("epoch")
         return self._epoch
 
+    def freeze(self) -> None:
+        """Have everything in the file, which then stays as it is until `thaw`."""
+        self._file.freeze()
+
+    def thaw(self) -> bool:
+        return self._file.thaw()
+
     def read_all(self) -> CatalogueContent:
         found = self._file.select("SELECT name, version, value FROM entry")
         ((namespace,),) = self._file.select("SELECT id FROM namespace")

@@ -73,6 +73,7 @@ class StoreFile:
         self._since_refill = 0
         self.checkpoints = 0
         self._is_copied = False  # the log, since the last transaction
+        self._is_frozen = False
 
     # Opening and closing
 
@@ -264,12 +265,26 @@ class StoreFile:
         """Copy the log into the database, synced. Raises StoreFull, OutcomeUnknown."""
         self._checkpoint(self.connection())
 
+    def freeze(self) -> None:
+        """Have everything in the database file, synced, and leave the file as it is until `thaw`. Transactions go to the
+        log meanwhile. Raises StoreFull, OutcomeUnknown."""
+        self._is_frozen = False
+        self.checkpoint()
+        self._is_frozen = True
+
+    def thaw(self) -> bool:
+        """Let checkpoints change the file again; whether it was frozen since `freeze`."""
+        was_frozen, self._is_frozen = self._is_frozen, False
+        return was_frozen and self._connection is not None and not self._broken
+
     def log_reaches(self, pages: int) -> bool:
         """Whether the log has as many pages that no checkpoint has copied."""
         return not self._is_copied and log_reaches(self._log_file, pages)
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        """Copy the log into the database; the next transaction writes the log from its start."""
+        """Copy the log into the database; the next transaction writes the log from its start. Not while it is frozen."""
+        if self._is_frozen:
+            return
         try:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             self.checkpoints += 1

@@ -133,6 +133,13 @@ class SqliteStore:
         """Have everything in the file, synced."""
         self._file.checkpoint()
 
+    def freeze(self) -> None:
+        """Have everything in the file, which then stays as it is until `thaw`."""
+        self._file.freeze()
+
+    def thaw(self) -> bool:
+        return self._file.thaw()
+
     def log_reaches(self, pages: int) -> bool:
         """Whether the log has as many pages that no checkpoint has copied."""
         return self._file.log_reaches(pages)

@@ -186,3 +186,33 @@ def test_the_reserves_hold_what_is_pending_on_a_disk_with_little_space() -> None
     in_file = 2 * MIN_PENDING
     log = file.LOG_LIMIT * 8192
     assert in_file + log <= file.RESERVE_SIZE + file.LAST_RESERVE_SIZE
+
+
+def test_a_frozen_file_is_that_of_a_clean_stop_while_commits_go_on(tmp_path: Path, path: Path) -> None:
+    store = opened(path)
+    put(store, 1, 2)
+    store.freeze()
+    frozen = path.read_bytes()
+    for number in range(3, 3_003):
+        put(store, number)
+        if number % 100 == 0:
+            store.maintain()
+    found(store)  # moves all that is pending
+    store._checkpoint()  # as a long log asks for
+    assert path.read_bytes() == frozen, "no checkpoint has changed the file"
+    (tmp_path / "backup").mkdir()
+    shutil.copy(path, tmp_path / "backup")
+    assert found(opened(tmp_path / "backup" / path.name)) == [1, 2]
+
+    assert store.thaw() and not store.thaw()
+    store.close()
+    assert found(opened(path))[:3] == [1, 2, 3], "what was committed meanwhile is there after a crash"
+
+
+def test_a_file_that_was_opened_again_was_not_frozen(path: Path) -> None:
+    store = opened(path)
+    put(store, 1)
+    store.freeze()
+    store.release()
+    again = opened(path)
+    assert not again.thaw()

@@ -1,0 +1,136 @@
+"""Why a message did not arrive: a test of the rules of a topic, and the history of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from busbar.console.form_parts import form, line, lines
+from busbar.console.html import Markup, tag
+from busbar.console.layout import badge, kind_line, nothing, notice, page, section, table, tabs, trail_to
+from busbar.console.namespace import Address, DescribedMessage, Entity, StepSummary, SubscriptionVerdict
+
+HISTORY = "/history"
+DONE = {"on": "All entities record their history from now on.", "off": "No entity records its history now."}
+
+
+def rule_test_page(
+    entity: Entity,
+    message: DescribedMessage,
+    verdicts: Sequence[SubscriptionVerdict] | None,
+    *,
+    place: str,
+    refusal: str = "",
+) -> str:
+    topic = entity.address
+    return page(
+        topic.name,
+        kind_line(entity),
+        tabs(entity, "test"),
+        notice(refusal, bad=True) if refusal else None,
+        section(
+            "Which subscriptions get a message?",
+            nothing("Nothing is sent. Name a message that a subscription still has, or describe one."),
+            _question_form(topic, message),
+        ),
+        _verdicts(verdicts) if verdicts is not None else None,
+        place=place,
+        trail=trail_to(topic),
+    )
+
+
+def _question_form(topic: Address, message: DescribedMessage) -> Markup:
+    return tag(
+        "form",
+        tag("input", type="hidden", name="name", value=topic.name),
+        line(
+            "id",
+            "Message id",
+            "Of a message that is there, or that a tap keeps.",
+            message.message_id,
+            focus=True,
+        ),
+        line("subject", "Subject", "Of a message that is described.", message.subject),
+        lines(
+            "properties",
+            "Application properties",
+            "A line for each: region=eu, or with a type: amount:int=100",
+            message.properties,
+            rows=3,
+        ),
+        tag("p", tag("button", "Test rules", type="submit", name="asked", value="1")),
+        action="/topic/test",
+        autocomplete="off",
+    )
+
+
+def _verdicts(verdicts: Sequence[SubscriptionVerdict]) -> Markup:
+    rows = [
+        (
+            each.name,
+            badge("gets it", "good") if each.selected else badge("does not get it", "warn"),
+            tag("ul", [tag("li", tag("b", rule), ": ", reason) for rule, reason in each.reasons])
+            if each.reasons
+            else nothing("It has no rules."),
+        )
+        for each in verdicts
+    ]
+    shown = (
+        table(("Subscription", "Verdict", "Rules"), rows)
+        if rows
+        else nothing("The topic has no subscriptions: every message is dropped.")
+    )
+    return section("Subscriptions", shown)
+
+
+def history_page(
+    message_id: str,
+    steps: Sequence[StepSummary] | None,
+    recorded: Sequence[str],
+    *,
+    done: str,
+    csrf: str,
+    place: str,
+) -> str:
+    return page(
+        "History of a message",
+        notice(DONE[done]) if done in DONE else None,
+        tag(
+            "form",
+            line(
+                "id", "Message id", "Also of a message that is gone.", message_id, required=True, focus=True
+            ),
+            tag("p", tag("button", "Show history", type="submit")),
+            action=HISTORY,
+            autocomplete="off",
+        ),
+        _steps(message_id, steps) if steps is not None else None,
+        _recording(recorded, csrf),
+        place=place,
+        section=HISTORY,
+    )
+
+
+def _steps(message_id: str, steps: Sequence[StepSummary]) -> Markup:
+    columns = ("Time", "Entity", "Sequence number", "What", "Reason", "By")
+    rows = [(step.time, step.entity, step.number, step.what, step.reason, step.client) for step in steps]
+    shown = (
+        table(columns, rows, frozenset(("Sequence number",)))
+        if rows
+        else nothing("Nothing is recorded of it.")
+    )
+    return section(f"Message {message_id}", shown)
+
+
+def _recording(recorded: Sequence[str], csrf: str) -> Markup:
+    if not recorded:
+        text = "No entity records its history. What happened so far is not known."
+    elif recorded == ["*"]:
+        text = "All entities record their history, in memory: the last steps, until their broker ends."
+    else:
+        text = f"These entities record their history: {', '.join(recorded)}."
+    return section(
+        "Recording",
+        tag("p", text),
+        form(f"{HISTORY}/record", csrf, submit="Record all entities") if recorded != ["*"] else None,
+        form(f"{HISTORY}/stop", csrf, submit="Stop recording") if recorded else None,
+    )
