@@ -41,6 +41,19 @@ def address_of(store: ListedStore) -> StoreAddress:
     return StoreAddress(store.name, store.url, store.identity)
 
 
+def _answer_by(port: LocalBroker, cluster: ClusterController) -> None:
+    """Let the brokers of the cluster answer what concerns their processes."""
+    port.report_transfers = cluster.transfers
+    port.report_nodes = cluster.nodes
+    port.report_history = cluster.history
+    port.set_recording = cluster.set_recording
+    port.report_connections = cluster.connections
+    port.close_at_gateway = cluster.close_connection
+    port.report_figures = cluster.figures
+    port.change_log_level = partial(change_log_level, tell=cluster.set_log_level)
+    port.move_remote = cluster.moves.move
+
+
 class NodeController:
     """From the claim of the catalogue to its loss."""
 
@@ -118,15 +131,7 @@ class NodeController:
         self._catalogue = Catalogue(stores, self._home, limits, tier, name)
         port.serve(stores, self._catalogue)
         port.inspect_remote = members.inspect
-        port.report_transfers = cluster.transfers
-        port.report_nodes = cluster.nodes
-        port.report_history = cluster.history
-        port.set_recording = cluster.set_recording
-        port.report_connections = cluster.connections
-        port.close_at_gateway = cluster.close_connection
-        port.report_figures = cluster.figures
-        port.change_log_level = partial(change_log_level, tell=cluster.set_log_level)
-        port.move_remote = cluster.moves.move
+        _answer_by(port, cluster)
         cluster.unchanged = self._catalogue.unchanged
 
         async def forget_store(name: str) -> None:

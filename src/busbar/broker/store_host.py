@@ -109,10 +109,9 @@ class LocalStoreHost:
     ) -> None:
         """`factory` opens the store (on the store's own thread), `clock` gives ms since 1970, `nonces` a number for the
         locks of each command, `emit` performs effects. `fenced` is called when another owner took the store. Without a
-        `place`, a store that is not there is made by the factory. `patience` is in seconds: after it a call hangs. Hosts
-        with the same `rules` compile those of a topic once for all of them. `thread` makes the store's thread. Groups of at
-        most `inline_messages` messages are small (rule 4). `fragment_figures` counts what fragments do in this process, and
-        `history` decides which entities record theirs."""
+        `place`, a store that is not there is made by the factory. After `patience` seconds a call hangs. Hosts with the
+        same `rules` share what is compiled. `thread` makes the store's thread. Groups of at most `inline_messages` messages
+        are small (rule 4). `fragment_figures` counts for this process, and `history` decides what is recorded."""
         self.name = name
         self.broker = ""
         self.place = place

@@ -184,6 +184,7 @@ class PeerApi(Protocol):
 STORE = RemoteInterface[HostedStore](
     HostedStore,  # type: ignore[type-abstract]
     without={"submit", "last_used", "refresh_last_used"},
+    later={"freeze": 2, "thaw": 2},
 )
 STORES = RemoteInterface[BrokerStoresApi](BrokerStoresApi)  # type: ignore[type-abstract]
 NODES = RemoteInterface[NodeApi](NodeApi)  # type: ignore[type-abstract]
@@ -192,9 +193,11 @@ CONTROLLER = RemoteInterface[ControllerApi](
     without={"watch", "list", "page"},
     later=dict.fromkeys(
         (
+            "begin_backup",
             "change_access",
             "close_connection",
             "connection_report",
+            "end_backup",
             "figures",
             "history",
             "log_level",
