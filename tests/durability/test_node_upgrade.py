@@ -103,7 +103,7 @@ def test_nodes_are_upgraded_one_after_the_other_and_no_client_gets_an_error(clus
     print(
         f"{len(load.completed)} messages, {load.lost} sessions were accepted again, {load.repeated} completions repeated"
     )
-    assert load.repeated <= 2 * len("ab"), "at most one of each receiver and stop"
+    assert load.repeated <= len(load.completed) // 100, "only those under way when a connection ended"
     assert levels(cluster) == {"a": 2, "b": 2, "c": 1}
     # Takeovers use calls that the node of the earlier release does not have.
     os.kill(cluster.nodes["a"].processes()[1], signal.SIGKILL)

@@ -117,7 +117,7 @@ def test_duplicates_and_lost_locks_are_counted(server: Busbar, client: ServiceBu
 
 
 def test_fragments_sessions_and_copies_are_summed_up(server: Busbar, client: ServiceBusClient) -> None:
-    send(client, "spread", *[ServiceBusMessage(b"x") for _ in range(20)])
+    send(client, "spread", *[ServiceBusMessage(b"x", partition_key=f"{n}") for n in range(20)])
     send(client, "sessions", *[ServiceBusMessage(b"x", session_id="a") for _ in range(3)])
     with client.get_queue_receiver("sessions", session_id="a", max_wait_time=5) as receiver:
         got = 0
@@ -178,7 +178,7 @@ def test_figures_of_several_brokers_name_theirs() -> None:
     ) as two:
         with ServiceBusClient.from_connection_string(two.connection_string) as client:
             send(client, "q", ServiceBusMessage(b"x"))
-            send(client, "spread", *[ServiceBusMessage(b"x") for _ in range(20)])
+            send(client, "spread", *[ServiceBusMessage(b"x", partition_key=f"{n}") for n in range(20)])
         samples = scrape(two)
         brokers = {f"broker-{n}" for n in range(2)}
         assert {f'busbar_cpu_seconds_total{{broker="{name}"}}' for name in brokers} <= samples.keys()

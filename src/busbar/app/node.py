@@ -99,8 +99,8 @@ class ClusterNode:
         self._stop: Callable[[], None] = lambda: None
         self._looking: asyncio.Task[None] | None = None
         self._reporting: asyncio.Task[None] | None = None
-        self._burying: asyncio.Task[None] | None = None
-        self._buried: set[str] = set()
+        self._finding_ended: asyncio.Task[None] | None = None
+        self._found_ended: set[str] = set()
         """Incarnations of nodes that have ended, as this controller has reported."""
         self._new_since = 0.0
         """When stores were first seen that the controller does not have."""
@@ -257,8 +257,10 @@ class ClusterNode:
                 if self._certificate is not None:
                     self._certificate.renew()
                 await self._follow(look, is_free, rules, namespace, brokers)
-                if self._burying is None or self._burying.done():
-                    self._burying = asyncio.get_running_loop().create_task(self._bury(look, dead, lease))
+                if self._finding_ended is None or self._finding_ended.done():
+                    self._finding_ended = asyncio.get_running_loop().create_task(
+                        self._find_ended(look, dead, lease)
+                    )
             except (StoreError, OSError) as error:
                 if not is_away:
                     _log.warning("the other nodes cannot be seen: %s", error)
@@ -304,24 +306,24 @@ class ClusterNode:
             brokers.catalogue_seen(boot_time() - self._seen_at)
             await asyncio.sleep(lease / ISOLATION_LOOKS)
 
-    async def _bury(self, look: ClusterLook, dead: DeadNodes, lease: float) -> None:
+    async def _find_ended(self, look: ClusterLook, dead: DeadNodes, lease: float) -> None:
         """As the controller, find out which nodes have ended without a word."""
         controller = self._controller
         if controller is None:
-            self._buried.clear()
+            self._found_ended.clear()
             return
         silent = {
             member.name: (member.age, [member.address, *addresses])
             for member in look.members
             if not member.has_ended and member.gateways and lease / 2 <= member.age < FORGOTTEN_SECONDS
-            if member.incarnation not in self._buried
+            if member.incarnation not in self._found_ended
             if (addresses := controller.addresses(member.name)) is not None
         }
         for name in await dead.look(silent):
             member = look.member(name)
             assert member is not None
             controller.note_node_ended(name, member.gateways.split())
-            self._buried.add(member.incarnation)
+            self._found_ended.add(member.incarnation)
 
     def _look_at_stores(self, look: ClusterLook, lease: float) -> None:
         """Begin a look at the owner of every store (rule 5). One that takes long delays no other."""
@@ -381,7 +383,7 @@ class ClusterNode:
         """Close clients and stores, then what this node has as the controller, and leave the cluster."""
         if self.brokers is not None:
             await self.brokers.leave(DRAIN_SECONDS)
-        for task in (self._looking, self._reporting, self._burying):
+        for task in (self._looking, self._reporting, self._finding_ended):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)

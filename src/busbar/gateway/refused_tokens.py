@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import re
-from datetime import UTC, datetime
 from urllib.parse import unquote_plus
 
 _log = logging.getLogger(__name__)
@@ -49,10 +48,8 @@ class RefusedTokens:
             self._beyond += 1
         else:
             self._seen[key] = 0
-            when = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="seconds")
             _log.warning(
-                "%s token refused: from %s, rule %s: %s",
-                when,
+                "token refused: from %s, rule %s: %s",
                 address or "unknown",
                 _text(rule),
                 _text(reason),
