@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -48,6 +48,7 @@ class StrictLoad:
         self._server = server
         self._threads: list[threading.Thread] = []
         self.stop = threading.Event()
+        self.all_sent = threading.Event()
         self.faults: list[str] = []
         self.sent: dict[str, list[str]] = defaultdict(list)
         """By key or session."""
@@ -91,10 +92,13 @@ class StrictLoad:
 
     def receive(self, name: str, client: ServiceBusClient) -> None:
         with client.get_queue_receiver("p") as receiver:
-            while not self.stop.is_set() or self.left():
+            while not self.all_sent.is_set() or self.left():
                 for message in receiver.receive_messages(20, max_wait_time=self.receive_seconds):
-                    receiver.complete_message(message)
+                    self.complete(receiver, message)
                     self.completed.append(str(message))
+
+    def complete(self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
+        receiver.complete_message(message)
 
     def left(self) -> int:
         return sum(len(self.sent[key]) for key in KEYS) - len(self.completed)
@@ -105,7 +109,7 @@ class StrictLoad:
             with client.get_queue_receiver(
                 "s", session_id=session, max_wait_time=2, prefetch_count=5
             ) as receiver:
-                while not self.stop.is_set() or len(self.received[session]) < len(self.sent[session]):
+                while not self.all_sent.is_set() or len(self.received[session]) < len(self.sent[session]):
                     for message in receiver.receive_messages(5, max_wait_time=0.3):
                         self.received[session].append(str(message))
                         receiver.complete_message(message)
@@ -131,9 +135,18 @@ class StrictLoad:
     def longest_pause(self) -> float:
         return max(after - before for at in self.at.values() for before, after in pairwise(at))
 
-    def end(self) -> None:
+    def end_sending(self) -> None:
+        """Let receivers end when they have got all that senders have sent, the last message included."""
         self.stop.set()
-        for thread in self._threads:
+        self._join(thread for thread in self._threads if thread.name.startswith("sender"))
+        self.all_sent.set()
+
+    def end(self) -> None:
+        self.end_sending()
+        self._join(self._threads)
+
+    def _join(self, threads: Iterable[threading.Thread]) -> None:
+        for thread in threads:
             thread.join(60)
             assert not thread.is_alive(), f"{thread.name} hangs, {self.faults}"
 
