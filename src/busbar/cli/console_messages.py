@@ -32,7 +32,15 @@ from busbar.operations import purging, triage
 from busbar.operations.browsing import MessageKind, browse, find, place_of
 from busbar.operations.composing import properties_of, time_of
 from busbar.operations.rewriting import DEAD_LETTER_PROPERTIES, PROPERTY
-from busbar.operations.views import BodyForm, MessageView, body_text, hex_text, text_of, time_text, view_of
+from busbar.operations.views import (
+    BodyForm,
+    MessageView,
+    body_text,
+    fields_of,
+    hex_text,
+    text_of,
+    view_of,
+)
 
 if TYPE_CHECKING:
     from busbar.client.blocking import BlockingFactory
@@ -171,7 +179,7 @@ def _detail(view: MessageView) -> MessageDetail:
     text = text_of(view.body)
     return MessageDetail(
         view.sequence_number,
-        {name: value for name, value in _fields(view).items() if value},
+        {name: value for name, value in fields_of(view).items() if value},
         {name: _text(value) for name, value in own.items()},
         {name: _text(value) for name, value in view.annotations.items()},
         len(view.body),
@@ -191,31 +199,6 @@ def _detail(view: MessageView) -> MessageDetail:
             properties="\n".join(f"{name}={_pair(value)}" for name, value in own.items()),
         ),
     )
-
-
-def _fields(view: MessageView) -> dict[str, str]:
-    return {
-        "Message id": view.message_id or "",
-        "State": view.state,
-        "Locked until": time_text(view.locked_until),
-        "Enqueued": time_text(view.enqueued),
-        "Scheduled for": time_text(view.scheduled),
-        "Expires": time_text(view.expires),
-        "Deliveries": str(view.delivery_count),
-        "Session id": view.session_id or "",
-        "Partition key": view.partition_key or "",
-        "Correlation id": view.correlation_id or "",
-        "Subject": view.subject or "",
-        "Content type": view.content_type or "",
-        "To": view.to or "",
-        "Reply to": view.reply_to or "",
-        "Reply to session": view.reply_to_session_id or "",
-        "Dead-letter reason": view.dead_letter_reason or "",
-        "Description": view.dead_letter_description or "",
-        "Dead-letter source": view.dead_letter_source or "",
-        "Problem": view.problem,
-        "Body": f"{len(view.body):,} bytes ({view.body_kind})",
-    }
 
 
 def _text(value: object) -> str:

@@ -106,48 +106,21 @@ def short_body(message: MessageView) -> str:
 def print_message(message: MessageView, form: BodyOption, *, separated: bool = False) -> None:
     """Print a message in full: its fields, its properties and annotations, and its body."""
     from busbar.operations.rewriting import DEAD_LETTER_PROPERTIES
-    from busbar.operations.views import BodyForm, body_text
+    from busbar.operations.views import BodyForm, body_text, fields_of
 
+    fields = {"Sequence number": str(message.sequence_number)} | fields_of(message)
     others = {name: value for name, value in message.properties.items() if name not in DEAD_LETTER_PROPERTIES}
     if separated:
         print()
     print_details(
         [
-            {name: value for name, value in _fields(message).items() if value},
+            {name: value for name, value in fields.items() if value},
             {f"  {name}": _text(value) for name, value in others.items()},
             {f"  {name}": _text(value) for name, value in message.annotations.items()},
         ]
     )
     if message.body:
         print(f"\n{printable(body_text(message.body, BodyForm(form.value)))}")
-
-
-def _fields(message: MessageView) -> dict[str, str]:
-    from busbar.operations.views import time_text
-
-    return {
-        "Sequence number": str(message.sequence_number),
-        "State": message.state,
-        "Locked until": time_text(message.locked_until),
-        "Enqueued": time_text(message.enqueued),
-        "Scheduled for": time_text(message.scheduled),
-        "Expires": time_text(message.expires),
-        "Deliveries": str(message.delivery_count),
-        "Message id": message.message_id or "",
-        "Session id": message.session_id or "",
-        "Partition key": message.partition_key or "",
-        "Correlation id": message.correlation_id or "",
-        "Subject": message.subject or "",
-        "Content type": message.content_type or "",
-        "To": message.to or "",
-        "Reply to": message.reply_to or "",
-        "Reply to session": message.reply_to_session_id or "",
-        "Dead-letter reason": message.dead_letter_reason or "",
-        "Description": message.dead_letter_description or "",
-        "Dead-letter source": message.dead_letter_source or "",
-        "Problem": message.problem,
-        "Body": f"{len(message.body):,} bytes ({message.body_kind})",
-    }
 
 
 def _text(value: object) -> str:

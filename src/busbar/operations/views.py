@@ -294,3 +294,29 @@ def as_json(view: MessageView) -> dict[str, object]:
         "bodyBase64": base64.b64encode(view.body).decode("ascii"),
         "problem": view.problem or None,
     }
+
+
+def fields_of(message: MessageView) -> dict[str, str]:
+    """The fields of a message as texts with their names for people; empty where it has none."""
+    return {
+        "Message id": message.message_id or "",
+        "State": message.state,
+        "Locked until": time_text(message.locked_until),
+        "Enqueued": time_text(message.enqueued),
+        "Scheduled for": time_text(message.scheduled),
+        "Expires": time_text(message.expires),
+        "Deliveries": str(message.delivery_count),
+        "Session id": message.session_id or "",
+        "Partition key": message.partition_key or "",
+        "Correlation id": message.correlation_id or "",
+        "Subject": message.subject or "",
+        "Content type": message.content_type or "",
+        "To": message.to or "",
+        "Reply to": message.reply_to or "",
+        "Reply to session": message.reply_to_session_id or "",
+        "Dead-letter reason": message.dead_letter_reason or "",
+        "Description": message.dead_letter_description or "",
+        "Dead-letter source": message.dead_letter_source or "",
+        "Problem": message.problem,
+        "Body": f"{len(message.body):,} bytes ({message.body_kind})",
+    }
