@@ -68,6 +68,20 @@ def test_batch_delete_takes_only_what_is_old_enough(plain: PlainAmqp, queue: str
     assert peek(plain, queue) == ["new"]
 
 
+def test_batch_delete_takes_what_was_enqueued_in_the_millisecond_of_its_time(
+    plain: PlainAmqp, queue: str
+) -> None:
+    """A client that sends, and deletes at once, names the millisecond in which its message was enqueued."""
+    send(plain, queue, "sent just now")
+    asked: dict[str, object] = {"from-sequence-number": 1, "message-count": int32(1)}
+    _status, body = plain.manage(queue, "peek-message", asked)
+    (entry,) = body["messages"]
+    enqueued = int(decoded(entry["message"]).annotations[symbol("x-opt-enqueued-time")])
+
+    assert delete(plain, queue, 100, timestamp(enqueued - 1))[0] == 204
+    assert delete(plain, queue, 100, timestamp(enqueued))[1] == {"message-count": 1}
+
+
 @pytest.mark.req("U15")
 def test_batch_delete_leaves_locked_deferred_and_scheduled_messages(plain: PlainAmqp, queue: str) -> None:
     send(plain, queue, "locked", "deferred", "active")

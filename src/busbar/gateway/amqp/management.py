@@ -452,7 +452,8 @@ class ManagementNode:
         count = body.integer("message-count")
         if not 1 <= count <= limit:
             raise ArgumentOutOfRange(f"message-count is {count}; 1 to {limit} are allowed.")
-        before = body.integer("enqueued-time-utc")
+        # Clients cut their time to a millisecond: what was enqueued within it was enqueued before.
+        before = body.integer("enqueued-time-utc") + 1
         deleted = 0
         session = self._sessions.named(body)
         among = self._fragments.ids if session is None else (self._sessions.holder(body).fragment,)
