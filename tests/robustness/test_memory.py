@@ -103,7 +103,8 @@ def test_a_receiver_that_reads_a_little_and_never_settles(full: Busbar) -> None:
 
 @pytest.mark.req("U10")
 def test_a_flood_of_sends_that_ignores_credit_and_answers(full: Busbar) -> None:
-    """60 MB as fast as the socket takes them, beyond all credit, while no answer is ever read."""
+    """150 MB as fast as the socket takes them, beyond all credit, while no answer is ever read. Up to 64 MB of them are
+    pending between the journal and its index."""
     with Bystander(full.port) as bystander:
         bystander.works(20)
         before = full.resident_bytes()
@@ -115,7 +116,7 @@ def test_a_flood_of_sends_that_ignores_credit_and_answers(full: Busbar) -> None:
             payload = message(b"f" * 2_000)
             wire.socket.settimeout(1)
             try:
-                for number in range(10_000):
+                for number in range(25_000):
                     wire.transfer(0, number, payload)
                     taken[index] += 1
             except OSError:
@@ -131,7 +132,7 @@ def test_a_flood_of_sends_that_ignores_credit_and_answers(full: Busbar) -> None:
         print(
             f"flood: {taken} messages taken, {grown >> 10} KB more, slowest cycle {bystander.slowest:.3f} s"
         )
-        assert grown < 45 * MEGABYTE
+        assert grown < (64 + 45) * MEGABYTE
         for wire in floods:
             wire.vanish()
         for thread in threads:
