@@ -9,6 +9,9 @@
 Every part runs, also after a failure; the exit code is 1 if any of them failed. A suite leaves its outcomes in
 build/results/, where `make requirements` reads them. The column `busy` is the share of the machine's processors that were in
 use meanwhile: where it is low, tests wait.
+
+A suite of real processes may depend on the load of the machine. If only a few tests fail in all (MOST_AGAIN), they run once
+more, alone, and the summary names them (docs/adr/0038-a-second-attempt.md). A verdict on messages is not repeated.
 """
 
 from __future__ import annotations
@@ -22,12 +25,16 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "results"
 BIN = Path(sys.executable).parent
+sys.path.insert(0, str(ROOT))
+
+from tools.second_attempt import Failures, choose, merge, unsteady  # noqa: E402
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,8 @@ class Suite:
     environment: dict[str, str] = field(default_factory=dict)
     beside: str = ""
     """The suite at whose start this one starts too, if both are asked for."""
+    again: bool = False
+    """Whether a failed test runs once more: its processes share the machine with those of other tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,10 @@ class Row:
     seconds: float
     ok: bool
     busy: float | None = None
+    complete: bool = True
+    """Whether all that failed are tests."""
+    unsteady: tuple[str, ...] = ()
+    """Tests that passed at their second attempt only."""
 
 
 PARALLEL = ("-n", "2")
@@ -78,20 +91,22 @@ SUITES = (
         {"BUSBAR_INTERPRETED": "1"},
     ),
     # Environments of their own; wheels are built once. The three files that compile begin at once.
-    Suite("set-up", ("tests/set_up",), ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")),
+    Suite(
+        "set-up", ("tests/set_up",), ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"), again=True
+    ),
     # No time is measured in these, and set-up waits for files from the network and for one compiler.
     Suite("conformance", ("tests/conformance",), PARALLEL, beside="set-up"),
     Suite("simulation", ("tests/simulation",), PARALLEL, beside="set-up"),
     # They wait for the SDK's own sleeps more than for the processor; each worker has a server of its own.
-    Suite("interop", ("tests/interop",), MOSTLY_WAITING),
-    Suite("console", ("tests/console",), BY_FILE),  # a browser for each worker that needs one
-    Suite("spark", ("tests/spark",), BY_FILE),  # a Spark session for each worker
+    Suite("interop", ("tests/interop",), MOSTLY_WAITING, again=True),
+    Suite("console", ("tests/console",), BY_FILE, again=True),  # a browser for each worker that needs one
+    Suite("spark", ("tests/spark",), BY_FILE, again=True),  # a Spark session for each worker
     # Their servers restart, recover and wait for timeouts more than they use the processor.
-    Suite("durability", ("tests/durability",), (*WAITING, "-m", "not alone")),
+    Suite("durability", ("tests/durability",), (*WAITING, "-m", "not alone"), again=True),
     # A server for each module; half of the time they wait for limits of time, and for servers that start.
-    Suite("robustness", ("tests/robustness",), ("-n", "4", *BY_FILE[2:], "-m", "not alone")),
+    Suite("robustness", ("tests/robustness",), ("-n", "4", *BY_FILE[2:], "-m", "not alone"), again=True),
     # One after the other, with the machine to themselves: they measure, or their deadlines are short.
-    Suite("alone", ("tests/durability", "tests/robustness"), ("-m", "alone")),
+    Suite("alone", ("tests/durability", "tests/robustness"), ("-m", "alone"), again=True),
 )
 
 SEVERAL_BROKERS = {"BUSBAR_TEST_BROKERS": "3"}
@@ -194,24 +209,71 @@ def has_tests(suite: Suite) -> bool:
 
 def run_suite(suite: Suite, *, kept: bool = False) -> tuple[Row, str]:
     """Run a suite; returns its row, and its output if that is kept instead of written."""
-    results = RESULTS / f"{suite.name}.json"
-    results.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", *suite.options, f"--results={results}", *suite.paths]
     began, (worked, could) = time.monotonic(), processor_time()
+    code, tests, output = run_pytest(suite.name, [*suite.options, *suite.paths], suite.environment, kept=kept)
+    seconds, (worked_now, could_now) = time.monotonic() - began, processor_time()
+    busy = (worked_now - worked) / max(1, could_now - could)
+    return Row(suite.name, counts_of(tests), seconds, code == 0, busy, complete=code in (0, 1)), output
+
+
+def run_pytest(
+    name: str, arguments: Sequence[str], environment: dict[str, str], *, kept: bool = False
+) -> tuple[int, dict[str, dict[str, Any]], str]:
+    """Run a pytest; returns its exit code, what became of each test, and its output if that is kept."""
+    results = results_of(name)
+    results.unlink(missing_ok=True)
     done = subprocess.run(
-        command,
+        [sys.executable, "-m", "pytest", "-q", f"--results={results}", *arguments],
         cwd=ROOT,
-        env=os.environ | suite.environment,
+        env=os.environ | environment,
         stdout=subprocess.PIPE if kept else None,
         stderr=subprocess.STDOUT if kept else None,
         text=True,
         check=False,
     )
-    seconds, (worked_now, could_now) = time.monotonic() - began, processor_time()
-    busy = (worked_now - worked) / max(1, could_now - could)
-    tests = json.loads(results.read_text()) if results.exists() else {}
-    counts = Counter(test["outcome"] for test in tests.values())
-    return Row(suite.name, counts, seconds, done.returncode == 0, busy), done.stdout or ""
+    return done.returncode, read_results(name), done.stdout or ""
+
+
+def results_of(name: str) -> Path:
+    return RESULTS / f"{name}.json"
+
+
+def read_results(name: str) -> dict[str, dict[str, Any]]:
+    path = results_of(name)
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def counts_of(tests: dict[str, dict[str, Any]]) -> Counter[str]:
+    return Counter(test["outcome"] for test in tests.values())
+
+
+def try_again(rows: list[Row], suites: Sequence[Suite]) -> list[Row]:
+    """Run the failed tests that may depend on the machine's load once more, alone; returns the rows as they are then."""
+    by_name = {suite.name: suite for suite in suites}
+    failures = [
+        Failures(row.name, by_name[row.name].again, read_results(row.name), row.complete)
+        if row.name in by_name
+        else Failures(row.name, again=False, outcomes={}, complete=row.ok)
+        for row in rows
+    ]
+    chosen = choose(failures)
+    return [
+        tried_again(row, by_name[row.name], chosen[row.name]) if row.name in chosen else row for row in rows
+    ]
+
+
+def tried_again(row: Row, suite: Suite, tests: list[str]) -> Row:
+    name = f"{suite.name}, second attempt"
+    heading(name)
+    first = read_results(suite.name)
+    began = time.monotonic()
+    _, second, _ = run_pytest(name, tests, suite.environment)
+    results_of(name).unlink(missing_ok=True)
+    merged = merge(first, second, tests)
+    results_of(suite.name).write_text(json.dumps(merged, indent=1))
+    counts = counts_of(merged)
+    seconds = row.seconds + time.monotonic() - began
+    return replace(row, counts=counts, seconds=seconds, ok=not counts["failed"], unsteady=unsteady(merged))
 
 
 def run_mutations() -> Row:
@@ -232,6 +294,9 @@ def report(rows: list[Row], seconds: float) -> int:
         result = "passed" if row.ok else "FAILED"
         print(f"{row.name:<20}{tests:>7}{skipped:>9}{row.seconds:>9.1f}{busy:>7}  {result}")
     print(f"{'total':<20}{'':>16}{seconds:>9.1f}")
+    for row in rows:
+        for test in row.unsteady:
+            print(f"unsteady: {test} failed, and passed alone (suite {row.name})")
     failed_parts = [row.name for row in rows if not row.ok]
     if failed_parts:
         print(f"failed: {', '.join(failed_parts)}")
@@ -269,6 +334,8 @@ def main() -> int:
         rows += run_group(group)
     if "deep" in chosen:
         rows.append(run_mutations())
+    else:
+        rows = try_again(rows, suites)
     return report(rows, time.monotonic() - began)
 
 

@@ -29,6 +29,7 @@ import pytest
 from busbar.cli.failure import CommandFailure
 from busbar.client import MessagingFactory
 from harness.processes import brokers_of
+from harness.promises import require_kept
 from harness.serving import BROKERS, PATIENCE, Busbar, Properties, config_text, resident_bytes_of
 from tests.durability.soak_client import MEASURED
 from tests.durability.soak_faults import CuttingProxy, Fault, FaultKind, fault_plan
@@ -255,7 +256,7 @@ def check(campaign: Campaign) -> None:
         stored = {
             name: asyncio.run(messages_stored(campaign.server, name)) for name in (PLAIN, UNIQUE, ORDERS)
         }
-        raise AssertionError((f"seed {SEED}", len(faults), faults[:20], "stored", stored))
+        require_kept(f"BUSBAR_SOAK_SEED={SEED}, stored are {stored}", faults)
     assert growth(ledger, campaign) == [], f"seed {SEED}"
     for name in MEASURED:
         assert len(ledger.queues[name].completed if name != ORDERS else ledger.transactions) > SECONDS, name

@@ -25,6 +25,7 @@ from busbar.store.postgresql.catalogue import asked
 from harness.load_balancer import LoadBalancer
 from harness.node_network import NodeNetwork
 from harness.postgresql import PostgresqlServer, own_database
+from harness.promises import require_kept
 from harness.serving import Busbar, Properties, config_text
 from harness.waiting import eventually
 from tests.durability.test_store_outage import Operator
@@ -134,11 +135,11 @@ def check(load: Load, since: float) -> None:
     print(f"all fragments took messages after {time.monotonic() - since:.2f} s")
     load.end()
     print(f"all was completed after {time.monotonic() - since:.2f} s, {len(book.acknowledged['p'])} in p")
-    assert book.faults == []
+    require_kept("nothing is doubled or comes back", book.faults)
     for queue in QUEUES:
-        assert book.left(queue) == set(), f"acknowledged and lost in {queue}"
+        require_kept(f"nothing acknowledged is lost in {queue}", book.left(queue))
         twice = [number for number, count in book.numbers[queue].items() if count > 1]
-        assert twice == [], f"completed twice in {queue}"
+        require_kept(f"nothing is completed twice in {queue}", twice)
     for session, received in book.received.items():
         first = [*dict.fromkeys(received)]
         assert first == sorted(first), f"{session} is out of order"

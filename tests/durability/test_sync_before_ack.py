@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from busbar.amqp.types import UInt
+from harness.promises import require_kept
 from harness.serving import Busbar, config_text
 from tests.durability.trace import Record, Verdict, judge, read_trace
 from tests.robustness.wire import (
@@ -87,7 +88,7 @@ def trace(shim: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
 @pytest.mark.req("U6")
 def test_no_acknowledgement_leaves_before_its_commit_is_synced(trace: list[Record]) -> None:
     verdict = judge(trace)
-    assert verdict.early == []
+    require_kept("nothing is acknowledged before its commit is synced", verdict.early)
     assert verdict.sends == ALONE + TOGETHER + 1
     assert verdict.settlements == ALONE + TOGETHER
     syncs = sum(record.kind == "E" for record in trace)

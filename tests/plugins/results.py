@@ -8,12 +8,14 @@ travel with the reports, only the controller writes.
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.promises import PromiseBroken
 from tools.requirements import read_requirements
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +49,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note whether a failure is a verdict on messages, which no second attempt takes back."""
+    report = yield
+    excinfo = call.excinfo
+    if report.failed and excinfo and excinfo.errisinstance(PromiseBroken):
+        report.user_properties.append(("verdict", True))
+    return report
+
+
 class ResultsWriter:
     """Gathers reports in the process that prints them, and writes the file at the end."""
 
@@ -64,6 +78,7 @@ class ResultsWriter:
         )
         if report.outcome == "failed":
             entry["outcome"] = "failed"
+            entry["verdict"] = ("verdict", True) in map(tuple, report.user_properties)
         elif report.outcome == "skipped" and entry["outcome"] != "failed":
             entry["outcome"] = "skipped"
 
