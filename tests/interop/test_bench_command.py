@@ -161,7 +161,8 @@ def test_all_scenarios_are_measured_with_their_presets(
     assert batching[Scenario.LOW_LATENCY] == "off" and batching[Scenario.MANY_SENDERS] == "20 ms"
     prefetch = {result.workload.scenario: int(result.last.settings["prefetch"]) for result in results}
     assert prefetch[Scenario.MANY_RECEIVERS] == 10
-    assert prefetch[Scenario.LOW_LATENCY] == pytest.approx(20 * 50, rel=0.3)
+    # 50 messages a second are sent; a busy machine has sent fewer when the rate is measured.
+    assert 20 * 10 <= prefetch[Scenario.LOW_LATENCY] <= 20 * 65
     assert names(server) == {"yours"}
 
 
