@@ -16,7 +16,7 @@ from busbar.cli.atom_xml import SERVICE_BUS, new_description, remove, set_text
 from busbar.cli.entity_kinds import KINDS, RUNTIME, EntityCommandKind
 from busbar.cli.namespace_plan import CHANGE, CREATE, DELETE, PlanStep
 from busbar.cli.rule_xml import Correlation, RuleXml, SqlExpression, Value, write_rule
-from busbar.model.config_document import CORRELATION, json_value, plain_filter
+from busbar.model.config_document import json_value, plain_filter
 from busbar.model.entities import (
     CorrelationFilter,
     EntityDescription,
@@ -29,7 +29,7 @@ from busbar.model.entities import (
     TypedText,
 )
 from busbar.model.names import key_of, parent_and_name
-from busbar.model.properties import properties_of
+from busbar.model.properties import CORRELATION, properties_of
 
 
 class StepRunner:

@@ -28,19 +28,10 @@ from busbar.model.entities import (
     TypedText,
 )
 from busbar.model.errors import ArgumentError
+from busbar.model.properties import CORRELATION
 
 Parameters = tuple[tuple[str, PropertyValue | TypedText], ...]
 
-_CORRELATION = {
-    "CorrelationId": "correlation_id",
-    "MessageId": "message_id",
-    "To": "to",
-    "ReplyTo": "reply_to",
-    "Label": "label",
-    "SessionId": "session_id",
-    "ReplyToSessionId": "reply_to_session_id",
-    "ContentType": "content_type",
-}
 _COMPATIBILITY_LEVEL = "20"
 
 
@@ -68,7 +59,7 @@ def _read_filter(element: Element | None) -> RuleFilter:
         case "CorrelationFilter":
             values = {
                 attribute: text
-                for name, attribute in _CORRELATION.items()
+                for name, attribute in CORRELATION.items()
                 if (text := exact_text_of(element, name)) is not None
             }
             return CorrelationFilter(**values, properties=_read_parameters(element, "Properties"))
@@ -141,7 +132,7 @@ def _write_filter(xml: XmlWriter, rule_filter: RuleFilter) -> None:
             case SqlFilter():
                 _write_sql(xml, rule_filter.expression, rule_filter.parameters)
             case CorrelationFilter():
-                for name, attribute in _CORRELATION.items():
+                for name, attribute in CORRELATION.items():
                     text: str | None = getattr(rule_filter, attribute)
                     if text is not None:
                         xml.element(name, text)
