@@ -24,7 +24,7 @@ from busbar.client.administration_properties import (
     TopicRuntimeProperties,
 )
 from busbar.client.administration_xml import (
-    WRITE_TYPE,
+    TYPE,
     AtomContent,
     NotAtomReply,
     add,
@@ -206,7 +206,7 @@ def read_properties(kind: type[E], content: AtomContent) -> E:
 def _write_rules(parent: Element, rules: Iterable[SharedAccessAuthorizationRule]) -> None:
     for rule in rules:
         element = add(parent, "AuthorizationRule")
-        element.set(WRITE_TYPE, "SharedAccessAuthorizationRule")
+        element.set(TYPE, "SharedAccessAuthorizationRule")
         add(element, "ClaimType", "SharedAccessKey")
         add(element, "ClaimValue", "None")
         rights = add(element, "Rights")
