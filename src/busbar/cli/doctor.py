@@ -87,7 +87,7 @@ def _answers(client: ManagementClient, target: ManagementEndpoint) -> Iterator[D
     began = time.time()
     answer = client.expect("GET", "health", "the state of the namespace")
     took = time.time() - began
-    yield DoctorFinding("namespace", OK, f"{target.address} answers in {took * 1000:.0f} ms")
+    yield DoctorFinding("namespace", OK, f"{target.url} answers in {took * 1000:.0f} ms")
     yield clock_finding(answer.headers.get("Date", ""), began + took / 2)
     checks: tuple[Callable[[ManagementClient], DoctorFinding], ...] = (_processes, _stores)
     for check in checks:

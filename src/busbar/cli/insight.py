@@ -199,7 +199,7 @@ def _settings(entities: list[str], where: ConnectionOptions) -> dict[str, Entity
 
 
 def _lock_seconds(description: Element) -> float | None:
-    from busbar.cli.atom_xml import text_of
+    from busbar.client.administration_xml import text_of
     from busbar.model.duration import read_duration
 
     lock = text_of(description, "LockDuration")

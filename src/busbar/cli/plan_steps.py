@@ -12,10 +12,10 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
 from busbar.cli.atom_client import ManagementClient
-from busbar.cli.atom_xml import SERVICE_BUS, new_description, remove, set_text
 from busbar.cli.entity_kinds import KINDS, RUNTIME, EntityCommandKind
 from busbar.cli.namespace_plan import CHANGE, CREATE, DELETE, PlanStep
 from busbar.cli.rule_xml import Correlation, RuleXml, SqlExpression, Value, write_rule
+from busbar.client.administration_xml import SERVICE_BUS, new_description, remove, set_text
 from busbar.model.config_document import json_value, plain_filter
 from busbar.model.entities import (
     CorrelationFilter,
@@ -89,7 +89,7 @@ class StepRunner:
     def _access(self, step: PlanStep) -> None:
         method = {CREATE: "POST", CHANGE: "PUT", DELETE: "DELETE"}[step.action]
         path = "$busbar/authorization-rules" + (f"/{step.path}" if step.path else "")
-        body = None if step.action == DELETE else json.dumps({"rights": [*step.rights]}).encode()
+        body = b"" if step.action == DELETE else json.dumps({"rights": [*step.rights]}).encode()
         query = f"&rule={quote(step.access, safe='')}"
         self._client.expect(method, path, f"rule '{step.access}' of '{step.path}'", query=query, body=body)
 

@@ -183,8 +183,8 @@ def found_messages(
 def tested_subscriptions(where: ConnectionOptions, topic: str) -> list[TestedSubscription]:
     """The subscriptions of a topic with their rules."""
     from busbar.cli.atom_client import ManagementClient
-    from busbar.cli.atom_xml import text_of
     from busbar.cli.rule_xml import read_rule
+    from busbar.client.administration_xml import text_of
 
     found: list[TestedSubscription] = []
     with ManagementClient(find_target(where)) as client:

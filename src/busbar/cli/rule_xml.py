@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
-from busbar.cli.atom_xml import (
+from busbar.client.administration_xml import (
     SCHEMA,
     TYPE,
-    AtomEntry,
+    AtomContent,
     add,
     child,
     children,
@@ -66,7 +66,7 @@ class RuleXml:
     created: str | None = None
 
 
-def read_rule(entry: AtomEntry) -> RuleXml:
+def read_rule(entry: AtomContent) -> RuleXml:
     described = entry.description
     action = child(described, "Action")
     acts = action is not None and _type(action) == "SqlRuleAction"

@@ -98,7 +98,7 @@ def _key(target: ManagementEndpoint, rule: str, path: str) -> str:
     if rule == target.key_name and target.key:
         return target.key
     from busbar.cli.atom_client import ManagementClient
-    from busbar.cli.atom_xml import children, text_of
+    from busbar.client.administration_xml import children, text_of
 
     if path:
         with ManagementClient(target) as client:

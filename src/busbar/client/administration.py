@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -38,11 +38,7 @@ from busbar.client.administration_properties import (
     TopicProperties,
     TopicRuntimeProperties,
 )
-from busbar.client.administration_requests import (
-    ManagementAddress,
-    ManagementRequests,
-    management_address,
-)
+from busbar.client.administration_requests import ManagementRequests
 from busbar.client.administration_rules import (
     RuleProperties,
     SqlRuleAction,
@@ -52,6 +48,7 @@ from busbar.client.administration_rules import (
     write_rule_into,
 )
 from busbar.client.administration_xml import add, new_description
+from busbar.client.connection_string import ManagementAddress, management_address
 from busbar.client.errors import ArgumentError
 from busbar.client.retry import Retry
 from busbar.model.names import rule_path, subscription_path
@@ -140,10 +137,10 @@ class AdministrationClient:
         """Delete a queue and its messages. Raises NotFound."""
         await self._delete(_path("queue", queue_name), "QueueDescription", "queue")
 
-    def list_queues(self) -> AsyncIterator[QueueProperties]:
+    def list_queues(self) -> AsyncGenerator[QueueProperties, None]:
         return self._requests.list("$Resources/Queues", lambda entry: read_properties(QueueProperties, entry))
 
-    def list_queues_runtime_properties(self) -> AsyncIterator[QueueRuntimeProperties]:
+    def list_queues_runtime_properties(self) -> AsyncGenerator[QueueRuntimeProperties, None]:
         return self._requests.list("$Resources/Queues", read_queue_runtime)
 
     # ---- topics ----------------------------------------------------------------------------------
@@ -171,10 +168,10 @@ class AdministrationClient:
         """Delete a topic with its subscriptions. Raises NotFound."""
         await self._delete(_path("topic", topic_name), "TopicDescription", "topic")
 
-    def list_topics(self) -> AsyncIterator[TopicProperties]:
+    def list_topics(self) -> AsyncGenerator[TopicProperties, None]:
         return self._requests.list("$Resources/Topics", lambda entry: read_properties(TopicProperties, entry))
 
-    def list_topics_runtime_properties(self) -> AsyncIterator[TopicRuntimeProperties]:
+    def list_topics_runtime_properties(self) -> AsyncGenerator[TopicRuntimeProperties, None]:
         return self._requests.list("$Resources/Topics", read_topic_runtime)
 
     # ---- subscriptions ---------------------------------------------------------------------------
@@ -225,13 +222,13 @@ class AdministrationClient:
         path = _subscription(topic_name, subscription_name)
         await self._delete(path, "SubscriptionDescription", "subscription")
 
-    def list_subscriptions(self, topic_name: str) -> AsyncIterator[SubscriptionProperties]:
+    def list_subscriptions(self, topic_name: str) -> AsyncGenerator[SubscriptionProperties, None]:
         path = f"{_path('topic', topic_name)}/Subscriptions"
         return self._requests.list(path, lambda entry: read_properties(SubscriptionProperties, entry))
 
     def list_subscriptions_runtime_properties(
         self, topic_name: str
-    ) -> AsyncIterator[SubscriptionRuntimeProperties]:
+    ) -> AsyncGenerator[SubscriptionRuntimeProperties, None]:
         return self._requests.list(f"{_path('topic', topic_name)}/Subscriptions", read_subscription_runtime)
 
     # ---- rules -----------------------------------------------------------------------------------
@@ -266,7 +263,7 @@ class AdministrationClient:
         path = _rule(topic_name, subscription_name, rule_name)
         await self._requests.request("DELETE", path, f"the rule '{path}'")
 
-    def list_rules(self, topic_name: str, subscription_name: str) -> AsyncIterator[RuleProperties]:
+    def list_rules(self, topic_name: str, subscription_name: str) -> AsyncGenerator[RuleProperties, None]:
         path = f"{_subscription(topic_name, subscription_name)}/Rules"
         return self._requests.list(path, lambda entry: read_rule_from(entry.name, entry.description))
 

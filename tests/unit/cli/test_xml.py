@@ -4,9 +4,12 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from busbar.cli.atom_xml import (
-    AtomEntry,
-    NotAtom,
+from busbar.cli.entity_kinds import KINDS, QUEUE, SUBSCRIPTION, TOPIC, EntityCommandKind
+from busbar.cli.entity_view import as_json, details, row
+from busbar.cli.rule_xml import Correlation, RuleXml, SqlExpression, Value, read_rule, write_rule
+from busbar.client.administration_xml import (
+    AtomContent,
+    NotAtomReply,
     local_name,
     new_description,
     read_entry,
@@ -16,9 +19,6 @@ from busbar.cli.atom_xml import (
     text_of,
     write_entry,
 )
-from busbar.cli.entity_kinds import KINDS, QUEUE, SUBSCRIPTION, TOPIC, EntityCommandKind
-from busbar.cli.entity_view import as_json, details, row
-from busbar.cli.rule_xml import Correlation, RuleXml, SqlExpression, Value, read_rule, write_rule
 
 # As the service writes it: the description has a namespace of its own, the counts another.
 QUEUE_ENTRY = b"""<entry xmlns="http://www.w3.org/2005/Atom"><id>http://h/a%2Fb</id><title type="text">a/b</title>
@@ -38,7 +38,7 @@ QUEUE_ENTRY = b"""<entry xmlns="http://www.w3.org/2005/Atom"><id>http://h/a%2Fb<
 </QueueDescription></content></entry>"""
 
 
-def parsed(body: bytes) -> AtomEntry:
+def parsed(body: bytes) -> AtomContent:
     entry = read_entry(body)
     assert entry is not None
     return entry
@@ -110,15 +110,16 @@ def test_rows_of_topics_and_subscriptions() -> None:
     topic = new_description("TopicDescription")
     set_text(topic, "SubscriptionCount", "2", TOPIC.elements)
     set_text(topic, "Status", "Active", TOPIC.elements)
-    assert row(TOPIC, AtomEntry("t", topic)) == ("t", "Active", "2", "0", "0 B")
-    assert row(SUBSCRIPTION, AtomEntry("s", new_description("SubscriptionDescription"))) == (
+    assert row(TOPIC, AtomContent("t", topic)) == ("t", "Active", "2", "0", "0 B")
+    assert row(SUBSCRIPTION, AtomContent("s", new_description("SubscriptionDescription"))) == (
         "s",
         "",
         "0",
         "0",
     )
     assert (
-        as_json(SUBSCRIPTION, AtomEntry("s", new_description("SubscriptionDescription")), "t")["topic"] == "t"
+        as_json(SUBSCRIPTION, AtomContent("s", new_description("SubscriptionDescription")), "t")["topic"]
+        == "t"
     )
 
 
@@ -140,15 +141,15 @@ def test_feeds() -> None:
     ],
 )
 def test_what_is_not_atom(body: bytes) -> None:
-    with pytest.raises(NotAtom):
+    with pytest.raises(NotAtomReply):
         read_entry(body)
 
 
 def test_errors_are_shown_without_their_codes() -> None:
     body = b"<Error><Code>409</Code><Detail>SubCode=40900. Conflict.  It\nexists. TrackingId:1, Timestamp:2</Detail></Error>"
-    assert read_error(body) == "Conflict. It exists."
-    assert read_error(b"<Error><Code>500</Code></Error>") == ""
-    assert read_error(b"nonsense") == ""
+    assert read_error(body) == (40900, "Conflict. It exists.")
+    assert read_error(b"<Error><Code>500</Code></Error>") == (0, "")
+    assert read_error(b"nonsense") == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_errors_are_shown_without_their_codes() -> None:
 def test_rules_come_back_as_they_were_written(rule: RuleXml) -> None:
     body = write_entry(write_rule(rule))
     written = parsed(body)
-    assert read_rule(AtomEntry(rule.name, written.description)) == rule
+    assert read_rule(AtomContent(rule.name, written.description)) == rule
     assert b'i:type="' in body
 
 

@@ -19,7 +19,6 @@ from busbar.client import (
 )
 from busbar.client.administration_descriptions import read_properties, settable, write_properties
 from busbar.client.administration_properties import QueueOptions, SubscriptionOptions, TopicOptions
-from busbar.client.administration_requests import management_address
 from busbar.client.administration_xml import (
     NotAtomReply,
     read_entry,
@@ -29,6 +28,7 @@ from busbar.client.administration_xml import (
     write_entry,
     write_span,
 )
+from busbar.client.connection_string import management_address
 from busbar.model.duration import read_duration
 
 
