@@ -16,6 +16,7 @@ from xml.etree.ElementTree import Element
 from busbar.cli.endpoint import ManagementEndpoint, say_target
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.client.administration_requests import ManagementRequests
+from busbar.client.administration_rules import RuleProperties, read_rule, write_rule
 from busbar.client.administration_xml import AtomContent, NotAtomReply, read_error
 from busbar.client.blocking_loop import loop_thread
 from busbar.client.errors import BusbarClientError, ConnectionLost, OperationTimeout
@@ -79,6 +80,20 @@ class ManagementClient:
     def delete(self, path: str, what: str) -> None:
         self.expect("DELETE", path, what)
 
+    def get_rule(self, path: str, what: str) -> RuleProperties:
+        return self._rule(self.get(path, what))
+
+    def list_rules(
+        self, path: str, what: str, skip: int = 0, top: int | None = None
+    ) -> Iterator[RuleProperties]:
+        return map(self._rule, self.list(path, what, skip, top))
+
+    def create_rule(self, path: str, rule: RuleProperties, what: str) -> RuleProperties:
+        return self._rule(self.create(path, write_rule(rule), what))
+
+    def update_rule(self, path: str, rule: RuleProperties, what: str) -> RuleProperties:
+        return self._rule(self.update(path, write_rule(rule), what))
+
     def expect(
         self,
         method: str,
@@ -104,6 +119,12 @@ class ManagementClient:
         try:
             return self._thread.run(call)
         except BusbarClientError as error:
+            raise self._failure(error) from None
+
+    def _rule(self, entry: AtomContent) -> RuleProperties:
+        try:
+            return read_rule(entry, typed=True)
+        except NotAtomReply as error:
             raise self._failure(error) from None
 
     def _failure(self, error: BusbarClientError) -> CommandFailure:

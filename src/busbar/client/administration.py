@@ -44,10 +44,9 @@ from busbar.client.administration_rules import (
     SqlRuleAction,
     SubscriptionFilter,
     TrueRuleFilter,
-    read_rule_from,
-    write_rule_into,
+    read_rule,
+    write_rule,
 )
-from busbar.client.administration_xml import add, new_description
 from busbar.client.connection_string import ManagementAddress, management_address
 from busbar.client.errors import ArgumentError
 from busbar.client.retry import Retry
@@ -250,7 +249,7 @@ class AdministrationClient:
         """Read a rule. Raises NotFound."""
         path = _rule(topic_name, subscription_name, rule_name)
         content = await self._requests.get(path, _RULE, f"the rule '{path}'")
-        return read_rule_from(content.name, content.description)
+        return read_rule(content)
 
     async def update_rule(
         self, topic_name: str, subscription_name: str, rule: RuleProperties
@@ -265,16 +264,14 @@ class AdministrationClient:
 
     def list_rules(self, topic_name: str, subscription_name: str) -> AsyncGenerator[RuleProperties, None]:
         path = f"{_subscription(topic_name, subscription_name)}/Rules"
-        return self._requests.list(path, lambda entry: read_rule_from(entry.name, entry.description))
+        return self._requests.list(path, read_rule)
 
     async def _put_rule(
         self, topic_name: str, subscription_name: str, rule: RuleProperties, *, change: bool
     ) -> RuleProperties:
         path = _rule(topic_name, subscription_name, rule.name)
-        description = new_description(_RULE)
-        write_rule_into(description, rule)
-        content = await self._requests.put(path, description, f"the rule '{path}'", change=change)
-        return read_rule_from(content.name, content.description)
+        content = await self._requests.put(path, write_rule(rule), f"the rule '{path}'", change=change)
+        return read_rule(content)
 
     # ---- all kinds -------------------------------------------------------------------------------
 
@@ -283,7 +280,7 @@ class AdministrationClient:
     ) -> E:
         description = write_properties(kind, values)
         if default_rule is not None:
-            write_rule_into(add(description, "DefaultRuleDescription"), default_rule)
+            description.append(write_rule(default_rule, "DefaultRuleDescription"))
         return read_properties(
             kind, await self._requests.put(path, description, f"the {_noun(kind)} '{path}'", change=False)
         )

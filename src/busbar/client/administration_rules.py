@@ -15,10 +15,12 @@ from xml.etree.ElementTree import Element
 from busbar.client.administration_xml import (
     SCHEMA,
     TYPE,
+    AtomContent,
     NotAtomReply,
     add,
     child,
     children,
+    new_description,
     read_time,
     text_of,
     type_of,
@@ -100,8 +102,9 @@ class RuleProperties:
     created_at_utc: datetime | None = None
 
 
-def write_rule_into(description: Element, rule: RuleProperties) -> None:
-    """Write the children of a RuleDescription."""
+def write_rule(rule: RuleProperties, element: str = "RuleDescription") -> Element:
+    """The description of a rule. Raises TypeError or ValueError for a value that it cannot have."""
+    description = new_description(element)
     _write_filter(add(description, "Filter"), rule.filter)
     action = add(description, "Action")
     if rule.action is None:
@@ -109,14 +112,16 @@ def write_rule_into(description: Element, rule: RuleProperties) -> None:
     else:
         _write_sql(action, "SqlRuleAction", rule.action.sql_expression, rule.action.parameters)
     add(description, "Name", rule.name)
+    return description
 
 
-def read_rule_from(name: str, description: Element, *, typed: bool = False) -> RuleProperties:
-    """Read a rule; `typed`, with all values as TypedText. Raises NotAtomReply."""
+def read_rule(content: AtomContent, *, typed: bool = False) -> RuleProperties:
+    """Read a rule; if `typed`, with all values as TypedText. Raises NotAtomReply."""
     read = _as_written if typed else _read_value
+    description = content.description
     action = child(description, "Action")
     return RuleProperties(
-        name or text_of(description, "Name") or "",
+        content.name or text_of(description, "Name") or "",
         _read_filter(child(description, "Filter"), read),
         SqlRuleAction(_expression(action), _read_values(action, "Parameters", read))
         if action is not None and type_of(action) == "SqlRuleAction"
@@ -189,12 +194,12 @@ def _write_values(element: Element, name: str, values: Mapping[str, RuleValue]) 
         return
     holder = add(element, name)
     for key, value in values.items():
-        kind, text = _written(key, value)
+        typed = typed_text(key, value)
         pair = add(holder, "KeyValueOfstringanyType")
         add(pair, "Key", key)
-        written = add(pair, "Value", text)
+        written = add(pair, "Value", typed.text)
         written.set("xmlns:d6p1", SCHEMA)
-        written.set(TYPE, f"d6p1:{kind}")
+        written.set(TYPE, f"d6p1:{typed.type}")
 
 
 def _read_value(key: str, kind: str, text: str) -> RuleValue:
@@ -218,25 +223,25 @@ def _as_written(_key: str, kind: str, text: str) -> RuleValue:
     return TypedText(kind or "string", text)
 
 
-def _written(key: str, value: RuleValue) -> tuple[str, str]:
-    """The type of a value in XML, and its text."""
+def typed_text(key: str, value: RuleValue) -> TypedText:
+    """A value as XML has it. Raises TypeError or ValueError, which name the key."""
     match value:
         case TypedText():
-            return value.type, value.text
+            return value
         case bool():
-            return "boolean", "true" if value else "false"
+            return TypedText("boolean", "true" if value else "false")
         case int():
-            return ("int" if -(2**31) <= value < 2**31 else "long"), str(value)
+            return TypedText("int" if -(2**31) <= value < 2**31 else "long", str(value))
         case float():
-            return "double", repr(value).replace("inf", "INF").replace("nan", "NaN")
+            return TypedText("double", repr(value).replace("inf", "INF").replace("nan", "NaN"))
         case datetime():
             if value.tzinfo is None:
                 raise ValueError(f"the value of '{key}' in a rule is {value}, which has no time zone")
-            return "dateTime", value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+            return TypedText("dateTime", value.astimezone(UTC).isoformat().replace("+00:00", "Z"))
         case timedelta():
-            return "duration", write_span(value)
+            return TypedText("duration", write_span(value))
         case str():
-            return "string", value
+            return TypedText("string", value)
         case other:
             raise TypeError(
                 f"the value of '{key}' in a rule is {other!r}; it must be a str, int, float, bool, datetime, timedelta "
