@@ -184,7 +184,12 @@ class _HttpConnection:
         return HttpReply(status, headers, body)
 
     async def _read_head(self) -> tuple[int, HttpHeaders]:
-        head = (await self._reader.readuntil(_END_OF_HEAD)).decode("latin-1")
+        try:
+            head = (await self._reader.readuntil(_END_OF_HEAD)).decode("latin-1")
+        except asyncio.IncompleteReadError as short:
+            if short.partial[:5] != b"HTTP/"[: len(short.partial)]:
+                raise ValueError("it does not begin with a status line") from None
+            raise
         first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
         version, _, rest = first.partition(" ")
         code = rest.partition(" ")[0]
@@ -232,9 +237,11 @@ def reason_of(problem: OSError) -> str:
     """What the operating system says, without the addresses that asyncio adds: "Connection refused"."""
     if isinstance(problem, ssl.SSLError | socket.gaierror):
         return problem.strerror or str(problem)
-    # A name may have several addresses. Then the numbers are only in the text.
-    numbers = [problem.errno] if problem.errno else map(int, _NUMBER.findall(str(problem)))
-    return ", ".join(dict.fromkeys(map(os.strerror, numbers))) or str(problem) or type(problem).__name__
+    if problem.errno:
+        return os.strerror(problem.errno)
+    # A name may have several addresses. Then the numbers are only in the text, and the last one was tried last.
+    numbers = _NUMBER.findall(str(problem))
+    return os.strerror(int(numbers[-1])) if numbers else str(problem) or "the connection was closed"
 
 
 def _length(text: str, base: int, before: int) -> int:

@@ -167,6 +167,15 @@ async def test_what_is_not_http_is_refused_and_not_tried_again(answer: bytes) ->
         assert (await connections.request("GET", "/", {})).body == b"hello", "on another connection"
 
 
+async def test_headers_keep_their_names_and_are_found_by_any() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nmyProperty: 1\r\nX: \xe9\r\n\r\n"
+    async with answering(answer) as (connections, _):
+        headers = (await connections.request("GET", "/", {})).headers
+    assert [*headers.items()] == [("Content-Length", "0"), ("myProperty", "1"), ("X", "é")]
+    assert headers["MYPROPERTY"] == headers.get("myproperty") == "1"
+    assert "y" not in headers
+
+
 async def test_a_body_without_a_length_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_requests, "BODY_BYTES", 8)
     async with answering(b"HTTP/1.1 200 OK\r\n\r\n123456789") as (connections, _):
@@ -186,8 +195,10 @@ async def test_no_server_is_no_connection() -> None:
     port = server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()
-    with pytest.raises(CannotConnect):
-        await HttpConnections("127.0.0.1", port, None).request("GET", "/", {})
+    for host in ("127.0.0.1", "localhost"):
+        with pytest.raises(CannotConnect, match="cannot be reached: Connection refused\\.") as caught:
+            await HttpConnections(host, port, None).request("GET", "/", {})
+        assert isinstance(caught.value.__cause__, OSError)
 
 
 async def test_a_cancelled_request_leaves_no_half_read_connection() -> None:
