@@ -229,6 +229,11 @@ def test_topics_subscriptions_and_rules(cli: Cli) -> None:
     table = cli("rule", "list", *at).out
     assert "every message" in table
     assert "label=order, region=eu, count=5" in " ".join(table.split())
+    assert cli("rule", "create", *at, "bare", "--label", "", "--correlation-filter", "n:long=5").code == 0
+    bare = cli.json("rule", "update", *at, "bare", "--action-sql-expression", "SET seen = 3")
+    assert bare["correlationFilter"]["label"] == "", "an empty property is a condition too"
+    assert bare["correlationFilter"]["properties"] == {"n": {"type": "int", "value": "5"}}
+    assert cli("rule", "delete", *at, "bare", "--yes").code == 0
     assert cli("rule", "delete", *at, "$Default").code == 0
     assert {rule["name"] for rule in cli.json("rule", "list", *at)} == {"large", "equal"}
     cli.fails(3, "rule", "show", *at, "$Default")
