@@ -7,7 +7,8 @@ from xml.etree.ElementTree import Element
 from busbar.cli.entity_kinds import BOOLEANS, COUNTS, INTEGERS, RUNTIME, EntityCommandKind, json_key
 from busbar.cli.output import label, size_text
 from busbar.cli.values import is_unlimited
-from busbar.client.administration_xml import AtomContent, children, local_name, text_of
+from busbar.client.administration_xml import AtomContent, children, text_of
+from busbar.model.atom import local_name
 
 Json = dict[str, object]
 

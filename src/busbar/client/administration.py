@@ -20,9 +20,7 @@ from busbar.client.administration_descriptions import (
     description_name,
     read_namespace,
     read_properties,
-    read_queue_runtime,
-    read_subscription_runtime,
-    read_topic_runtime,
+    read_runtime,
     settable,
     write_properties,
 )
@@ -124,7 +122,9 @@ class AdministrationClient:
     async def get_queue_runtime_properties(self, queue_name: str) -> QueueRuntimeProperties:
         """Read the counts, the size and the times of a queue. Raises NotFound."""
         path = _path("queue", queue_name)
-        return read_queue_runtime(await self._requests.get(path, "QueueDescription", f"the queue '{path}'"))
+        return read_runtime(
+            QueueRuntimeProperties, await self._requests.get(path, "QueueDescription", f"the queue '{path}'")
+        )
 
     async def update_queue(
         self, queue: QueueProperties, **properties: Unpack[QueueOptions]
@@ -140,7 +140,9 @@ class AdministrationClient:
         return self._requests.list("$Resources/Queues", lambda entry: read_properties(QueueProperties, entry))
 
     def list_queues_runtime_properties(self) -> AsyncGenerator[QueueRuntimeProperties, None]:
-        return self._requests.list("$Resources/Queues", read_queue_runtime)
+        return self._requests.list(
+            "$Resources/Queues", lambda entry: read_runtime(QueueRuntimeProperties, entry)
+        )
 
     # ---- topics ----------------------------------------------------------------------------------
 
@@ -155,7 +157,9 @@ class AdministrationClient:
     async def get_topic_runtime_properties(self, topic_name: str) -> TopicRuntimeProperties:
         """Read the counts, the size and the times of a topic. Raises NotFound."""
         path = _path("topic", topic_name)
-        return read_topic_runtime(await self._requests.get(path, "TopicDescription", f"the topic '{path}'"))
+        return read_runtime(
+            TopicRuntimeProperties, await self._requests.get(path, "TopicDescription", f"the topic '{path}'")
+        )
 
     async def update_topic(
         self, topic: TopicProperties, **properties: Unpack[TopicOptions]
@@ -171,7 +175,9 @@ class AdministrationClient:
         return self._requests.list("$Resources/Topics", lambda entry: read_properties(TopicProperties, entry))
 
     def list_topics_runtime_properties(self) -> AsyncGenerator[TopicRuntimeProperties, None]:
-        return self._requests.list("$Resources/Topics", read_topic_runtime)
+        return self._requests.list(
+            "$Resources/Topics", lambda entry: read_runtime(TopicRuntimeProperties, entry)
+        )
 
     # ---- subscriptions ---------------------------------------------------------------------------
 
@@ -200,7 +206,7 @@ class AdministrationClient:
         """Read the counts and the times of a subscription. Raises NotFound."""
         path = _subscription(topic_name, subscription_name)
         content = await self._requests.get(path, "SubscriptionDescription", f"the subscription '{path}'")
-        return read_subscription_runtime(content)
+        return read_runtime(SubscriptionRuntimeProperties, content)
 
     async def update_subscription(
         self,
@@ -228,7 +234,10 @@ class AdministrationClient:
     def list_subscriptions_runtime_properties(
         self, topic_name: str
     ) -> AsyncGenerator[SubscriptionRuntimeProperties, None]:
-        return self._requests.list(f"{_path('topic', topic_name)}/Subscriptions", read_subscription_runtime)
+        return self._requests.list(
+            f"{_path('topic', topic_name)}/Subscriptions",
+            lambda entry: read_runtime(SubscriptionRuntimeProperties, entry),
+        )
 
     # ---- rules -----------------------------------------------------------------------------------
 

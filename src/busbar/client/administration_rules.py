@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from xml.etree.ElementTree import Element
 
 from busbar.client.administration_xml import (
-    SCHEMA,
     TYPE,
     AtomContent,
     NotAtomReply,
@@ -26,6 +25,7 @@ from busbar.client.administration_xml import (
     type_of,
     write_span,
 )
+from busbar.model.atom import SCHEMA
 from busbar.model.duration import read_duration
 from busbar.model.entities import TypedText
 from busbar.model.properties import CORRELATION

@@ -14,18 +14,13 @@ from datetime import UTC, datetime, timedelta
 from xml.etree.ElementTree import Element, ParseError, SubElement, fromstring, tostring
 
 from busbar.client.errors import BusbarClientError
+from busbar.model.atom import ATOM, INSTANCE, SERVICE_BUS, UNPRINTABLE, local_name
 from busbar.model.duration import UNLIMITED, UNLIMITED_DAYS
-
-ATOM = "http://www.w3.org/2005/Atom"
-SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
-INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-SCHEMA = "http://www.w3.org/2001/XMLSchema"
 
 TYPE = f"{{{INSTANCE}}}type"
 """The attribute with the type of a filter, an action, a value or an authorization rule."""
 
 _DEFAULT = f"{{{SERVICE_BUS}}}"
-_UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _FRACTION = re.compile(r"(\.\d{1,6})\d*")
 _SUB_CODE = re.compile(r"SubCode=(\d+)\. ")
 
@@ -48,10 +43,6 @@ class AtomContent:
 
 
 # Elements
-
-
-def local_name(element: Element) -> str:
-    return element.tag.rpartition("}")[2]
 
 
 def child(parent: Element, name: str) -> Element | None:
@@ -143,7 +134,7 @@ def read_error(body: bytes) -> tuple[int, str]:
 
 
 def _check_text(name: str, text: str | None) -> None:
-    if text is not None and (found := _UNPRINTABLE.search(text)):
+    if text is not None and (found := UNPRINTABLE.search(text)):
         raise ValueError(f"{name} has the character {found[0]!r}, which XML cannot have")
 
 

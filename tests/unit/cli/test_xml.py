@@ -18,7 +18,6 @@ from busbar.client.administration_rules import (
 from busbar.client.administration_xml import (
     AtomContent,
     NotAtomReply,
-    local_name,
     new_description,
     read_entry,
     read_error,
@@ -28,6 +27,7 @@ from busbar.client.administration_xml import (
     text_of,
     write_entry,
 )
+from busbar.model.atom import local_name
 from busbar.model.entities import TypedText
 
 # As the service writes it: the description has a namespace of its own, the counts another.

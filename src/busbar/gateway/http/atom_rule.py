@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from xml.etree.ElementTree import Element
 
 from busbar.gateway.http.atom_values import read_any, write_any, write_time
-from busbar.gateway.http.atom_xml import SCHEMA, XmlWriter, child, children, exact_text_of, text_of, type_of
+from busbar.gateway.http.atom_xml import XmlWriter, child, children, exact_text_of, text_of, type_of
+from busbar.model.atom import SCHEMA
 from busbar.model.entities import (
     DEFAULT_RULE,
     CorrelationFilter,
