@@ -1,8 +1,8 @@
 """The management API, as a command calls it: `busbar.client`, with failures in the words of commands.
 
 Whatever goes wrong becomes a CommandFailure with what to do about it. Keys and tokens are in none of its texts. A command
-reads and writes descriptions as they are (ATOM), and not the objects of the administration client: it shows what came, and
-an update sends back what it did not change.
+works on descriptions in ATOM, and not on the objects of the administration client. So it shows what came, and an update
+sends back what it did not change.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def where(connection_string: str | None, data: Path | None, ca: Path | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class ManagementEndpoint(ManagementAddress):
-    """A namespace that may be running: its address and the credentials for it, and what people are told about it."""
+    """A namespace that may be running: its address, the credentials for it, and the words for people."""
 
     authorities: tuple[Path, ...] = ()
     remedy: str = ""
