@@ -102,12 +102,14 @@ class ManagementClient:
         *,
         query: str = "",
         headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
+        body: bytes | None = None,
     ) -> HttpReply:
         """Make a request and return the answer, if it is a success. Raises CommandFailure."""
         if method != "GET":
             self.say_target()
-        return self._run(self._requests.request(method, path, what, query=query, headers=headers, body=body))
+        return self._run(
+            self._requests.request(method, path, what, query=query, headers=headers, body=body or b"")
+        )
 
     def metrics(self) -> str:
         """The metrics of the namespace, as Prometheus gets them. Raises CommandFailure."""

@@ -197,7 +197,7 @@ class AuthRuleVerbs:
         path = "$busbar/authorization-rules" + (f"/{checked(entity, self._noun)}" if entity else "")
         query = (f"&rule={quote(rule, safe='')}" if rule else "") + ("&keys=true" if keys else "")
         query += f"&renew={renew}" if renew else ""
-        sent = b"" if body is None else json.dumps(body).encode()
+        sent = None if body is None else json.dumps(body).encode()
         what = self._what(entity, rule) if rule else f"{self._noun} '{entity}'" if entity else "the namespace"
         answer = client.expect(method, path, what, query=query, body=sent)
         return json.loads(answer.body) if answer.body else None

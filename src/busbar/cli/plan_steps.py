@@ -103,7 +103,7 @@ class StepRunner:
     def _access(self, step: PlanStep) -> None:
         method = {CREATE: "POST", CHANGE: "PUT", DELETE: "DELETE"}[step.action]
         path = "$busbar/authorization-rules" + (f"/{step.path}" if step.path else "")
-        body = b"" if step.action == DELETE else json.dumps({"rights": [*step.rights]}).encode()
+        body = None if step.action == DELETE else json.dumps({"rights": [*step.rights]}).encode()
         query = f"&rule={quote(step.access, safe='')}"
         self._client.expect(method, path, f"rule '{step.access}' of '{step.path}'", query=query, body=body)
 
