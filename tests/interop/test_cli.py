@@ -23,9 +23,9 @@ from unittest import mock
 
 import pytest
 
-from busbar.cli.atom_client import ManagementClient
 from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.main import run
+from busbar.cli.management_client import ManagementClient
 from busbar.client.administration_xml import TYPE, add, new_description
 from busbar.gateway.authority import Authority
 from busbar.model.sas import SasRule

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any
 
 from busbar.cli import values
-from busbar.cli.atom_client import ManagementClient
 from busbar.cli.console_access import RunningAccessRules
 from busbar.cli.console_client import listed, management
 from busbar.cli.console_connections import RunningConnections
@@ -22,6 +21,7 @@ from busbar.cli.entity_kinds import QUEUE, SUBSCRIPTION, TOPIC
 from busbar.cli.entity_kinds import EntityCommandKind as Described
 from busbar.cli.entity_view import as_json, details
 from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.management_client import ManagementClient
 from busbar.cli.output import label, size_text
 from busbar.cli.stores import ask
 from busbar.client.administration_xml import AtomContent, new_description, text_of

@@ -22,7 +22,7 @@ from busbar.cli.options import Output, Skip, Top, Topic, Yes, command, group, na
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.client.administration_xml import AtomContent
 
 Values = dict[str, str]
@@ -261,7 +261,7 @@ def warn_of_no_effect(kind: EntityCommandKind, properties: Values) -> None:
 
 
 def _client(where: ConnectionOptions) -> ManagementClient:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
     return ManagementClient(find_target(where))
 

@@ -32,7 +32,7 @@ _KEYS = {"MessagingSKU": "messagingSku"}
 @command(namespace_commands, examples=("busbar namespace show", "busbar namespace show -o json"))
 def show(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
     """Show the namespace: its name, tier and address, and how many entities it has."""
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.client.administration_xml import text_of
 
     target = find_target(where)
@@ -88,7 +88,7 @@ def log_level(
     where: ConnectionOptions,
 ) -> None:
     """Show the level of the server's log, or change it at once, in all its processes. A restart ends the change."""
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.cli.stores import ask
 
     path = f"log-level/{quote(level, safe='')}" if level else "log-level"

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
-from busbar.cli.atom_client import ManagementClient
 from busbar.cli.entity_kinds import KINDS, RUNTIME, EntityCommandKind
 from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.management_client import ManagementClient
 from busbar.cli.namespace_plan import CHANGE, CREATE, DELETE, PlanStep
 from busbar.client.administration_rules import (
     CorrelationRuleFilter,

@@ -23,7 +23,7 @@ from busbar.cli.output import OutputFormat
 from busbar.model.properties import CORRELATION
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.client.administration_rules import SqlRuleAction, SubscriptionFilter
     from busbar.model.entities import TypedText
 
@@ -214,7 +214,7 @@ def locate_rule(topic: str, subscription: str, name: str) -> tuple[str, str]:
 
 
 def _client(where: ConnectionOptions) -> ManagementClient:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
     return ManagementClient(find_target(where))
 

@@ -183,7 +183,7 @@ def found_messages(
 
 def tested_subscriptions(where: ConnectionOptions, topic: str) -> list[TestedSubscription]:
     """The subscriptions of a topic with their rules."""
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.client.administration_xml import text_of
 
     found: list[TestedSubscription] = []
