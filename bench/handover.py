@@ -23,8 +23,8 @@ from statistics import median
 
 import uvloop
 
-from busbar.cli.atom_client import ManagementClient
 from busbar.cli.endpoint import ManagementEndpoint
+from busbar.cli.management_client import ManagementClient
 from harness.amqp_driver import LoadConnection, Sender, connect
 from harness.measured import rooms_are_compiled
 from harness.processes import broker_of, brokers_of, client_connections

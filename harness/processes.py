@@ -7,8 +7,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from busbar.cli.atom_client import ManagementClient
 from busbar.cli.endpoint import ManagementEndpoint
+from busbar.cli.management_client import ManagementClient
 from harness.serving import Busbar
 
 BROKER_PROGRAM = "busbar.app.broker_main"

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from busbar.cli.atom_client import ManagementClient
-from busbar.cli.atom_xml import new_description, set_text, text_of
 from busbar.cli.endpoint import ManagementEndpoint
 from busbar.cli.entity_kinds import QUEUE
 from busbar.cli.failure import CommandFailure
+from busbar.cli.management_client import ManagementClient
+from busbar.client.administration_xml import new_description, set_text, text_of
 from harness.amqp_driver import connect
 from harness.promises import require_kept
 from harness.serving import Busbar, config_text

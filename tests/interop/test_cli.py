@@ -23,10 +23,10 @@ from unittest import mock
 
 import pytest
 
-from busbar.cli.atom_client import ManagementClient
-from busbar.cli.atom_xml import TYPE, add, new_description
 from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.main import run
+from busbar.cli.management_client import ManagementClient
+from busbar.client.administration_xml import TYPE, add, new_description
 from busbar.gateway.authority import Authority
 from busbar.model.sas import SasRule
 from harness.serving import Busbar
@@ -229,6 +229,11 @@ def test_topics_subscriptions_and_rules(cli: Cli) -> None:
     table = cli("rule", "list", *at).out
     assert "every message" in table
     assert "label=order, region=eu, count=5" in " ".join(table.split())
+    assert cli("rule", "create", *at, "bare", "--label", "", "--correlation-filter", "n:long=5").code == 0
+    bare = cli.json("rule", "update", *at, "bare", "--action-sql-expression", "SET seen = 3")
+    assert bare["correlationFilter"]["label"] == "", "an empty property is a condition too"
+    assert bare["correlationFilter"]["properties"] == {"n": {"type": "int", "value": "5"}}
+    assert cli("rule", "delete", *at, "bare", "--yes").code == 0
     assert cli("rule", "delete", *at, "$Default").code == 0
     assert {rule["name"] for rule in cli.json("rule", "list", *at)} == {"large", "equal"}
     cli.fails(3, "rule", "show", *at, "$Default")

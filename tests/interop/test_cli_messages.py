@@ -38,6 +38,7 @@ QUEUES: dict[str, dict[str, object]] = {
             "all",
             "hostile",
             "followed",
+            "described",
         )
     },
     "parts": {"EnablePartitioning": True},
@@ -100,6 +101,16 @@ def busbar(server: Busbar) -> Command:
 def factory(server: Busbar) -> Iterator[BlockingFactory]:
     with blocking.connect(server.connection_string) as made:
         yield made
+
+
+def test_a_message_with_hundreds_of_properties_is_received_with_their_names(
+    busbar: Command, factory: BlockingFactory
+) -> None:
+    properties = {f"Property{number}": "x" * 100 for number in range(300)}
+    with factory.message_sender("described") as sender:
+        sender.send_messages(OutgoingMessage(b"", application_properties=properties))
+    (shown,) = busbar.json("receive", "described")
+    assert shown["properties"] == properties
 
 
 def dead_letter(factory: BlockingFactory, entity: str, *reasons: str) -> None:

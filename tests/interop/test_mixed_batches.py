@@ -12,8 +12,8 @@ from azure.servicebus import ServiceBusClient
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
-from busbar.cli.atom_client import ManagementClient
 from busbar.cli.endpoint import ManagementEndpoint
+from busbar.cli.management_client import ManagementClient
 from busbar.gateway.amqp.incoming import FAILED, MIXED_BATCHES, UNKNOWN
 from busbar.model.partitioning import index_of_key
 from harness.amqp_driver import LoadConnection, Payload, Sender, connect

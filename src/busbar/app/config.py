@@ -27,7 +27,6 @@ from busbar.model.checks import (
     check_subscription,
     check_topic,
 )
-from busbar.model.config_document import CORRELATION
 from busbar.model.duration import read_duration
 from busbar.model.entities import (
     AuthorizationRule,
@@ -50,7 +49,7 @@ from busbar.model.entities import (
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits, limits_of
 from busbar.model.names import rule_path, subscription_path
-from busbar.model.properties import PropertyType, properties_of
+from busbar.model.properties import CORRELATION, PropertyType, properties_of
 
 
 class ConfigError(Exception):

@@ -16,7 +16,7 @@ from busbar.cli.options import Output, Yes, command
 from busbar.cli.output import OutputFormat, print_json, printable
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.cli.namespace_plan import NamespacePlan, PlanStep
 
 _SIGNS = {"create": "+", "change": "~", "delete": "-", "unchanged": " "}
@@ -57,8 +57,8 @@ def apply(
     plan is shown first, and the command asks before anything is changed. What the file does not have stays, unless --prune
     is given.
     """
-    from busbar.cli.atom_client import ManagementClient
     from busbar.cli.entity_commands import confirm
+    from busbar.cli.management_client import ManagementClient
     from busbar.cli.namespace_file import entities_of, read_namespace_file, read_parameters
     from busbar.cli.namespace_plan import access_steps, plan
     from busbar.cli.stores import ask

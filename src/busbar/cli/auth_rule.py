@@ -19,7 +19,7 @@ from busbar.cli.options import Output, Yes, command, group
 from busbar.cli.output import OutputFormat, print_json, print_table
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
 View = dict[str, Any]
 RIGHTS = ("Send", "Listen", "Manage")
@@ -252,6 +252,6 @@ def _print_keys(rule: View, target: ManagementEndpoint, entity: str, output: Out
 
 
 def _client(target: ManagementEndpoint) -> ManagementClient:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
     return ManagementClient(target)

@@ -18,7 +18,7 @@ from busbar.cli.options import command
 from busbar.cli.output import size_text
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
 Backup = Annotated[
     Path, typer.Argument(metavar="BACKUP", show_default=False, help="The directory of the backup.")
@@ -40,7 +40,7 @@ def backup(*, directory: Backup, where: ConnectionOptions) -> None:
     backup has keys and messages: protect it. For stores in PostgreSQL, use its own means (docs/cluster-operations.md).
     """
     from busbar.app.backup import CONTENT, PARTIAL, copy_files, files_to_copy, verify, write_manifest
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.store.durable_names import move
 
     if where.connection_string is not None:

@@ -13,7 +13,7 @@ from busbar.cli.groups import GROUPS
 from busbar.cli.options import command, group
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
 POLL_SECONDS = 0.2
 brokers_commands = group("brokers", GROUPS["brokers"])
@@ -31,7 +31,7 @@ def restart(
 
     Each hands its stores over to the others before it ends.
     """
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.cli.stores import ask
 
     deadline = time.monotonic() + timeout

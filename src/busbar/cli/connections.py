@@ -49,7 +49,7 @@ def _list(
     `Unsettled` are messages that the client has got and not settled, `Credit` those that its receivers still ask for. With
     --entity the figures are those of the links to that entity. HTTP clients are not listed.
     """
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.cli.stores import ask
 
     query = "&" + urlencode({"entity": entity, "sort": sort, "skip": skip, "top": top})
@@ -79,8 +79,8 @@ def close(
     """
     import sys
 
-    from busbar.cli.atom_client import ManagementClient
     from busbar.cli.entity_commands import checked, confirm
+    from busbar.cli.management_client import ManagementClient
 
     with ManagementClient(find_target(where)) as client:
         client.say_target()

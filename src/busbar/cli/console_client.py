@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from busbar.cli.atom_client import ManagementClient
 from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.management_client import ManagementClient
 from busbar.console.namespace import FailureKind, NamespaceFailure
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from busbar.cli.atom_client import ManagementClient
 from busbar.cli.console_client import management, moment
 from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.entity_commands import checked
 from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.management_client import ManagementClient
 from busbar.cli.stores import ask
 from busbar.console.namespace import ConnectionsPage, ConnectionSummary, LinkSummary
 from busbar.model.connection_views import MAX_SHOWN

@@ -7,8 +7,6 @@ from itertools import islice
 from typing import Any
 
 from busbar.cli import values
-from busbar.cli.atom_client import ManagementClient
-from busbar.cli.atom_xml import AtomEntry, new_description, text_of
 from busbar.cli.console_access import RunningAccessRules
 from busbar.cli.console_client import listed, management
 from busbar.cli.console_connections import RunningConnections
@@ -23,8 +21,10 @@ from busbar.cli.entity_kinds import QUEUE, SUBSCRIPTION, TOPIC
 from busbar.cli.entity_kinds import EntityCommandKind as Described
 from busbar.cli.entity_view import as_json, details
 from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.management_client import ManagementClient
 from busbar.cli.output import label, size_text
 from busbar.cli.stores import ask
+from busbar.client.administration_xml import AtomContent, new_description, text_of
 from busbar.console.namespace import Address, Entity, EntityPage, EntityType, FragmentSummary
 
 KINDS = {EntityType.QUEUE: QUEUE, EntityType.TOPIC: TOPIC, EntityType.SUBSCRIPTION: SUBSCRIPTION}
@@ -44,7 +44,7 @@ class RunningNamespace:
     @property
     def place(self) -> str:
         try:
-            return find_target(self._where).address
+            return find_target(self._where).url
         except CommandFailure:
             return ""
 
@@ -111,7 +111,7 @@ def _page(
     return EntityPage([_entity(kind, entry, topic) for entry in entries[:limit]], len(entries) > limit)
 
 
-def _entity(kind: Described, entry: AtomEntry, topic: str = "") -> Entity:
+def _entity(kind: Described, entry: AtomContent, topic: str = "") -> Entity:
     found: dict[str, Any] = as_json(kind, entry, topic)
     counts = found["countDetails"]
     dead, scheduled = counts["deadLetterMessageCount"], counts["scheduledMessageCount"]

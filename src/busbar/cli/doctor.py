@@ -32,7 +32,7 @@ from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_json, print_table, printable
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
 
 def add_doctor_command(app: typer.Typer) -> None:
@@ -68,7 +68,7 @@ def _of_this_machine(where: ConnectionOptions) -> Iterator[DoctorFinding]:
 
 
 def _of_the_namespace(where: ConnectionOptions) -> Iterator[DoctorFinding]:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
     try:
         target = find_target(where)
@@ -87,7 +87,7 @@ def _answers(client: ManagementClient, target: ManagementEndpoint) -> Iterator[D
     began = time.time()
     answer = client.expect("GET", "health", "the state of the namespace")
     took = time.time() - began
-    yield DoctorFinding("namespace", OK, f"{target.address} answers in {took * 1000:.0f} ms")
+    yield DoctorFinding("namespace", OK, f"{target.url} answers in {took * 1000:.0f} ms")
     yield clock_finding(answer.headers.get("Date", ""), began + took / 2)
     checks: tuple[Callable[[ManagementClient], DoctorFinding], ...] = (_processes, _stores)
     for check in checks:

@@ -17,15 +17,14 @@ import ipaddress
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from busbar.app.endpoint_file import RunningEndpoint, read_endpoint
 from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.client.connection_string import ManagementAddress, management_address
 
 VARIABLE = "BUSBAR_CONNECTION_STRING"
-HTTPS_PORT = 443
-EMULATOR_HTTP_PORT = 5300
 DEFAULT_DATA = Path(".busbar")
 
 
@@ -46,19 +45,9 @@ def where(connection_string: str | None, data: Path | None, ca: Path | None) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class ManagementEndpoint:
-    """A namespace that may be running: its address and the credentials for it."""
+class ManagementEndpoint(ManagementAddress):
+    """A namespace that may be running: its address, the credentials for it, and the words for people."""
 
-    host: str
-    """Without brackets."""
-    port: int
-    tls: bool
-    key_name: str = ""
-    key: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
-    """A ready-made signature, instead of name and key."""
-    entity_path: str = ""
-    """What the key is limited to; empty for the whole namespace."""
     authorities: tuple[Path, ...] = ()
     remedy: str = ""
     """What to do when no process answers."""
@@ -66,15 +55,6 @@ class ManagementEndpoint:
     """The connection string that named it, if one did."""
     named_by: str = field(default="", compare=False)
     """What of the command line or the environment led here, for people."""
-
-    @property
-    def authority(self) -> str:
-        """Host and port in the form of an address, `host:port`."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def address(self) -> str:
-        return f"{'https' if self.tls else 'http'}://{self.authority}"
 
     @property
     def connection_string(self) -> str:
@@ -121,27 +101,17 @@ def say_target(target: ManagementEndpoint) -> None:
 
 
 def _from_connection_string(text: str, source: str, where: ConnectionOptions) -> ManagementEndpoint:
-    # Here, because it brings the whole client along, which a command that is given a data directory does without.
-    from busbar.client.connection_string import AMQP_SCHEMES, split_connection_string
-
     try:
-        parts = split_connection_string(text, (*AMQP_SCHEMES, "http", "https"))
+        address = management_address(text)
     except ValueError as error:
         raise CommandFailure(f"{source}: {error}.", ExitCode.USAGE) from None
-    tls = parts.scheme == "https" or not (parts.emulator or parts.scheme == "http")
-    local = [where.data / "tls" / "ca.pem"] if _is_loopback(parts.host) else []
+    local = [where.data / "tls" / "ca.pem"] if _is_loopback(address.host) else []
     return ManagementEndpoint(
-        parts.host,
-        parts.port or (HTTPS_PORT if tls else EMULATOR_HTTP_PORT),
-        tls,
-        parts.key_name,
-        parts.key,
-        parts.token,
-        parts.entity_path,
-        _authorities(where, local),
-        "start one with `busbar serve`, or correct the connection string",
-        text.strip(),
-        source,
+        **asdict(address),
+        authorities=_authorities(where, local),
+        remedy="start one with `busbar serve`, or correct the connection string",
+        given=text.strip(),
+        named_by=source,
     )
 
 

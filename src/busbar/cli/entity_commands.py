@@ -22,8 +22,8 @@ from busbar.cli.options import Output, Skip, Top, Topic, Yes, command, group, na
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
-    from busbar.cli.atom_xml import AtomEntry
+    from busbar.cli.management_client import ManagementClient
+    from busbar.client.administration_xml import AtomContent
 
 Values = dict[str, str]
 Name = Annotated[str | None, typer.Argument(metavar="NAME", show_default=False)]
@@ -99,7 +99,7 @@ class EntityVerbs:
         output: Output = OutputFormat.TABLE,
         where: ConnectionOptions,
     ) -> None:
-        from busbar.cli.atom_xml import new_description
+        from busbar.client.administration_xml import new_description
 
         kind = self._kind
         path, what = locate(kind, named(name, name_option, self._noun), topic)
@@ -216,7 +216,7 @@ def single(name: str, noun: str) -> str:
     return checked(name, noun)
 
 
-def fetch(client: ManagementClient, kind: EntityCommandKind, name: str, topic: str = "") -> AtomEntry:
+def fetch(client: ManagementClient, kind: EntityCommandKind, name: str, topic: str = "") -> AtomContent:
     """The entity, if it is of this kind. Raises CommandFailure."""
     path, what = locate(kind, name, topic)
     entry = client.get(path, what)
@@ -229,9 +229,9 @@ def fetch(client: ManagementClient, kind: EntityCommandKind, name: str, topic: s
 
 def change_entity(
     client: ManagementClient, kind: EntityCommandKind, name: str, topic: str, properties: Values
-) -> AtomEntry:
+) -> AtomContent:
     """Change these properties of an entity, and no others. Raises CommandFailure."""
-    from busbar.cli.atom_xml import remove
+    from busbar.client.administration_xml import remove
 
     path, what = locate(kind, name, topic)
     description = fetch(client, kind, name, topic).description
@@ -261,7 +261,7 @@ def warn_of_no_effect(kind: EntityCommandKind, properties: Values) -> None:
 
 
 def _client(where: ConnectionOptions) -> ManagementClient:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
     return ManagementClient(find_target(where))
 
@@ -269,14 +269,14 @@ def _client(where: ConnectionOptions) -> ManagementClient:
 def set_properties(kind: EntityCommandKind, description: object, properties: Values) -> None:
     from xml.etree.ElementTree import Element
 
-    from busbar.cli.atom_xml import set_text
+    from busbar.client.administration_xml import set_text
 
     assert isinstance(description, Element)
     for element, text in properties.items():
         set_text(description, element, text, kind.elements)
 
 
-def _show(kind: EntityCommandKind, entry: AtomEntry, topic: str, output: OutputFormat) -> None:
+def _show(kind: EntityCommandKind, entry: AtomContent, topic: str, output: OutputFormat) -> None:
     from busbar.cli.entity_view import as_json, details
 
     if output is OutputFormat.JSON:
@@ -285,7 +285,7 @@ def _show(kind: EntityCommandKind, entry: AtomEntry, topic: str, output: OutputF
         print_details(details(kind, entry, topic))
 
 
-def _say_what_is_out(client: ManagementClient, entries: Sequence[AtomEntry]) -> None:
+def _say_what_is_out(client: ManagementClient, entries: Sequence[AtomContent]) -> None:
     """Name the unavailable stores, if one of them has a part of these entities: its messages are not counted."""
     from busbar.cli.entity_view import is_limited
 
@@ -295,8 +295,8 @@ def _say_what_is_out(client: ManagementClient, entries: Sequence[AtomEntry]) -> 
         say_which_are_unavailable(client)
 
 
-def _held(entry: AtomEntry) -> str:
-    from busbar.cli.atom_xml import text_of
+def _held(entry: AtomContent) -> str:
+    from busbar.client.administration_xml import text_of
 
     if entry.kind == TOPIC.description:
         count, noun = text_of(entry.description, "SubscriptionCount") or "0", "subscription"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element
 
-from busbar.cli.atom_xml import AtomEntry, children, local_name, text_of
 from busbar.cli.entity_kinds import BOOLEANS, COUNTS, INTEGERS, RUNTIME, EntityCommandKind, json_key
 from busbar.cli.output import label, size_text
 from busbar.cli.values import is_unlimited
+from busbar.client.administration_xml import AtomContent, children, text_of
+from busbar.model.atom import local_name
 
 Json = dict[str, object]
 
@@ -18,7 +19,7 @@ COLUMNS = {
 }
 
 
-def as_json(kind: EntityCommandKind, entry: AtomEntry, topic: str = "") -> Json:
+def as_json(kind: EntityCommandKind, entry: AtomContent, topic: str = "") -> Json:
     """Every property of the kind, null where there is none: scripts can rely on the keys. No keys of access rules."""
     found: Json = {"name": entry.name}
     if topic:
@@ -36,12 +37,12 @@ def as_json(kind: EntityCommandKind, entry: AtomEntry, topic: str = "") -> Json:
     return found
 
 
-def is_limited(entry: AtomEntry) -> bool:
+def is_limited(entry: AtomContent) -> bool:
     """Whether a store with a part of the entity is unavailable, so that what it holds is not counted."""
     return text_of(entry.description, "EntityAvailabilityStatus") == "Limited"
 
 
-def row(kind: EntityCommandKind, entry: AtomEntry) -> tuple[str, ...]:
+def row(kind: EntityCommandKind, entry: AtomContent) -> tuple[str, ...]:
     """The row of an entity in a list. If it is limited, the numbers are the least that it holds: "2+"."""
     described = entry.description
     counts = _counts(described)
@@ -61,7 +62,7 @@ def row(kind: EntityCommandKind, entry: AtomEntry) -> tuple[str, ...]:
     return (*shown, size) if kind.noun == "queue" else shown
 
 
-def details(kind: EntityCommandKind, entry: AtomEntry, topic: str = "") -> list[dict[str, str]]:
+def details(kind: EntityCommandKind, entry: AtomContent, topic: str = "") -> list[dict[str, str]]:
     """The sections that `show` prints: the settings, then the values that the service alone sets."""
     settings, runtime = {"Name": entry.name}, {}
     if topic:

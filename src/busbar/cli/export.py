@@ -64,7 +64,7 @@ def export(
 
     busbar apply reads each of the formats, and busbar serve --config the first two.
     """
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.cli.stores import ask
 
     with ManagementClient(find_target(where)) as client:

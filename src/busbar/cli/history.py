@@ -16,7 +16,7 @@ from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_json, print_table
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
 View = dict[str, Any]
 _COLUMNS = ("Time", "Entity", "Sequence number", "What", "Reason", "By")
@@ -51,7 +51,7 @@ def history(
     Brokers record this only if it was switched on with --on, and only in memory: the last steps, until they end. Without
     MESSAGE_ID the command shows which entities record. A topic stands for its subscriptions, too.
     """
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
     if (on and off) or (message_id is not None and (on or off)):
         raise CommandFailure("give a MESSAGE_ID, --on or --off, one of them.", ExitCode.USAGE)

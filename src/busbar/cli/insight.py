@@ -178,9 +178,9 @@ def _at(rate: float | None) -> str:
 
 def _settings(entities: list[str], where: ConnectionOptions) -> dict[str, EntitySettings]:
     """The settings of entities. Without the right to see them the advice has less to go by."""
-    from busbar.cli.atom_client import ManagementClient
     from busbar.cli.entity_commands import fetch
     from busbar.cli.entity_kinds import QUEUE, SUBSCRIPTION
+    from busbar.cli.management_client import ManagementClient
     from busbar.jobs.insight import EntitySettings
 
     found = {}
@@ -199,7 +199,7 @@ def _settings(entities: list[str], where: ConnectionOptions) -> dict[str, Entity
 
 
 def _lock_seconds(description: Element) -> float | None:
-    from busbar.cli.atom_xml import text_of
+    from busbar.client.administration_xml import text_of
     from busbar.model.duration import read_duration
 
     lock = text_of(description, "LockDuration")

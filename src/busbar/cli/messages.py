@@ -22,7 +22,8 @@ from busbar.cli.output import OutputFormat
 from busbar.cli.received import ReceivedView, broker_properties
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import HttpAnswer, ManagementClient
+    from busbar.cli.management_client import ManagementClient
+    from busbar.client.http_requests import HttpReply
 
 Entity = Annotated[str, typer.Argument(metavar="ENTITY", show_default=False)]
 ENDLESS = 1 << 62
@@ -66,7 +67,7 @@ def receive(
     Without -o json it is the bodies alone: as they are where standard output is no terminal, with a line end after each if
     --max is more than 1. Nothing there is not an error, unless a store is unavailable that may have something.
     """
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
     try:
         wait = min(values.seconds(timeout), 50)
@@ -143,6 +144,6 @@ def _unlock(client: ManagementClient, locked: list[str], what: str) -> None:
         client.expect("PUT", lock, what)
 
 
-def _lock(path: str, answer: HttpAnswer) -> str:
+def _lock(path: str, answer: HttpReply) -> str:
     broker = broker_properties(answer)
     return f"{path}/messages/{broker.get('SequenceNumber')}/{broker.get('LockToken')}"

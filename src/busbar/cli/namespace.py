@@ -32,8 +32,8 @@ _KEYS = {"MessagingSKU": "messagingSku"}
 @command(namespace_commands, examples=("busbar namespace show", "busbar namespace show -o json"))
 def show(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
     """Show the namespace: its name, tier and address, and how many entities it has."""
-    from busbar.cli.atom_client import ManagementClient
-    from busbar.cli.atom_xml import text_of
+    from busbar.cli.management_client import ManagementClient
+    from busbar.client.administration_xml import text_of
 
     target = find_target(where)
     with ManagementClient(target) as client:
@@ -47,7 +47,7 @@ def show(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> No
         text = text_of(described, element)
         number = element == "MessagingUnits" and text is not None and text.isdigit()
         found[_KEYS.get(element, element[0].lower() + element[1:])] = int(text or 0) if number else text
-    found |= {"endpoint": f"sb://{target.authority}/", "managementAddress": target.address}
+    found |= {"endpoint": f"sb://{target.authority}/", "managementAddress": target.url}
     found |= {"queueCount": counts["queues"], "topicCount": counts["topics"]}
     if output is OutputFormat.JSON:
         print_json(found)
@@ -88,7 +88,7 @@ def log_level(
     where: ConnectionOptions,
 ) -> None:
     """Show the level of the server's log, or change it at once, in all its processes. A restart ends the change."""
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.cli.stores import ask
 
     path = f"log-level/{quote(level, safe='')}" if level else "log-level"

@@ -35,7 +35,7 @@ def nodes(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> N
     `Catalogue` is the number of the last change of entities that the process has, `Reaches` the number of other processes
     whose stores it can use. The state is up, starting, or silent if the process does not answer.
     """
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.cli.stores import ask
 
     with ManagementClient(find_target(where)) as client:

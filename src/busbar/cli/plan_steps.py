@@ -11,25 +11,34 @@ from collections.abc import Sequence
 from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
-from busbar.cli.atom_client import ManagementClient
-from busbar.cli.atom_xml import SERVICE_BUS, new_description, remove, set_text
 from busbar.cli.entity_kinds import KINDS, RUNTIME, EntityCommandKind
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.management_client import ManagementClient
 from busbar.cli.namespace_plan import CHANGE, CREATE, DELETE, PlanStep
-from busbar.cli.rule_xml import Correlation, RuleXml, SqlExpression, Value, write_rule
-from busbar.model.config_document import CORRELATION, json_value, plain_filter
+from busbar.client.administration_rules import (
+    CorrelationRuleFilter,
+    FalseRuleFilter,
+    RuleProperties,
+    SqlRuleAction,
+    SqlRuleFilter,
+    SubscriptionFilter,
+    TrueRuleFilter,
+    write_rule,
+)
+from busbar.client.administration_xml import new_description, remove, set_text
+from busbar.model.config_document import json_value
 from busbar.model.entities import (
     CorrelationFilter,
     EntityDescription,
+    FalseFilter,
     NamespaceDescription,
-    PropertyValue,
     RuleDescription,
-    SqlAction,
+    SqlFilter,
     SubscriptionDescription,
     TrueFilter,
-    TypedText,
 )
 from busbar.model.names import key_of, parent_and_name
-from busbar.model.properties import properties_of
+from busbar.model.properties import CORRELATION, properties_of
 
 
 class StepRunner:
@@ -47,14 +56,20 @@ class StepRunner:
         what = f"{step.kind} '{step.path}'"
         if id(step) in self._done:
             return
+        try:
+            self._carry_out(step, what)
+        except ValueError as error:
+            raise CommandFailure(f"{what} cannot be sent: {error}.", ExitCode.USAGE) from None
+
+    def _carry_out(self, step: PlanStep, what: str) -> None:
         if step.access:
             self._access(step)
         elif step.action == DELETE:
             self._client.delete(step.path, what)
         elif isinstance(step.description, RuleDescription):
-            written = write_rule(_rule(parent_and_name(step.path)[1], step.description))
-            put = self._client.create if step.action == CREATE else self._client.update
-            put(step.path, written, what)
+            rule = _rule(parent_and_name(step.path)[1], step.description)
+            put = self._client.create_rule if step.action == CREATE else self._client.update_rule
+            put(step.path, rule, what)
         elif step.description is not None and not isinstance(step.description, NamespaceDescription):
             kind = KINDS[type(step.description).__name__]
             if step.action == CREATE:
@@ -67,9 +82,8 @@ class StepRunner:
         if isinstance(description, SubscriptionDescription):
             first = self._first_rules.get(key_of(step.path))
             if first is not None and isinstance(first.description, RuleDescription):
-                rule = write_rule(_rule(parent_and_name(first.path)[1], first.description))
-                rule.tag = f"{{{SERVICE_BUS}}}DefaultRuleDescription"
-                element.append(rule)
+                rule = _rule(parent_and_name(first.path)[1], first.description)
+                element.append(write_rule(rule, "DefaultRuleDescription"))
                 self._done.add(id(first))
         for row in properties_of(type(description)):
             value = json_value(row, description)
@@ -98,29 +112,18 @@ def _text(value: object) -> str:
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
-def _rule(name: str, rule: RuleDescription) -> RuleXml:
+def _rule(name: str, rule: RuleDescription) -> RuleProperties:
     action = rule.action
-    acts = None if action is None else SqlExpression(action.expression, _values(action), "SqlRuleAction")
-    if isinstance(rule.filter, CorrelationFilter):
-        system = {key: getattr(rule.filter, field) for key, field in CORRELATION.items()}
-        given = {key: text for key, text in system.items() if text is not None}
-        properties = {key: _value(value) for key, value in rule.filter.properties}
-        return RuleXml(name, Correlation(given, properties), acts)
-    sql = plain_filter(rule.filter)
-    kind = "TrueFilter" if isinstance(rule.filter, TrueFilter) else "SqlFilter"
-    parameters = {key: _value(value) for key, value in sql.parameters}
-    return RuleXml(name, SqlExpression(sql.expression, parameters, kind), acts)
-
-
-def _values(action: SqlAction) -> dict[str, Value]:
-    return {key: _value(value) for key, value in action.parameters}
-
-
-def _value(value: PropertyValue | TypedText) -> Value:
-    if isinstance(value, TypedText):
-        return Value(value.type, value.text)
-    if isinstance(value, bool):
-        return Value("boolean", _text(value))
-    if isinstance(value, int):
-        return Value("int" if -(2**31) <= value < 2**31 else "long", str(value))
-    return Value("double", repr(value)) if isinstance(value, float) else Value("string", value)
+    acts = None if action is None else SqlRuleAction(action.expression, dict(action.parameters))
+    found: SubscriptionFilter
+    match rule.filter:
+        case TrueFilter():
+            found = TrueRuleFilter()
+        case FalseFilter():
+            found = FalseRuleFilter()
+        case SqlFilter():
+            found = SqlRuleFilter(rule.filter.expression, dict(rule.filter.parameters))
+        case CorrelationFilter():
+            system = {field: getattr(rule.filter, field) for field in CORRELATION.values()}
+            found = CorrelationRuleFilter(**system, properties=dict(rule.filter.properties))
+    return RuleProperties(name, found, acts)

@@ -21,7 +21,7 @@ from busbar.cli.failure import CommandFailure
 from busbar.cli.output import OutputFormat, json_line, json_text, printable
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import HttpAnswer
+    from busbar.client.http_requests import HttpReply
 
 SECTION = "Content-Section"
 """The header in which a Busbar returns what the body was in AMQP."""
@@ -45,7 +45,7 @@ class ReceivedView:
         if kind is None and self._output is OutputFormat.JSON and not self._lines:
             self._write(b"\n]\n" if self._count else b"[]\n")
 
-    def show(self, answer: HttpAnswer) -> None:
+    def show(self, answer: HttpReply) -> None:
         """Write a message to standard output. Raises CommandFailure if it cannot be written."""
         if self._output is OutputFormat.JSON and self._lines:
             self._write(json_line(as_json(answer)).encode() + b"\n")
@@ -75,7 +75,7 @@ class ReceivedView:
             ) from None
 
 
-def as_json(answer: HttpAnswer) -> dict[str, object]:
+def as_json(answer: HttpReply) -> dict[str, object]:
     from busbar.gateway.http.runtime_headers import is_property_name
 
     properties = {name: _value(value) for name, value in answer.headers.items() if is_property_name(name)}
@@ -89,7 +89,7 @@ def as_json(answer: HttpAnswer) -> dict[str, object]:
     }
 
 
-def broker_properties(answer: HttpAnswer) -> dict[str, object]:
+def broker_properties(answer: HttpReply) -> dict[str, object]:
     try:
         found = json.loads(answer.headers.get("BrokerProperties", ""))
     except ValueError:

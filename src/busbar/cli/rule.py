@@ -20,10 +20,12 @@ from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
 from busbar.cli.options import Output, Skip, Subscription, Top, Topic, Yes, command, group, named
 from busbar.cli.output import OutputFormat
+from busbar.model.properties import CORRELATION
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
-    from busbar.cli.rule_xml import Correlation, RuleXml, SqlExpression, Value
+    from busbar.cli.management_client import ManagementClient
+    from busbar.client.administration_rules import SqlRuleAction, SubscriptionFilter
+    from busbar.model.entities import TypedText
 
 rule_commands = group("rule", GROUPS["rule"])
 
@@ -54,7 +56,7 @@ def _equal(element: str, *flags: str) -> CommandProperty:
     return CommandProperty(element, flags, values.plain, "TEXT", f"A {element} that must be equal.")
 
 
-CORRELATION = (
+EQUAL = (
     _equal("CorrelationId", "--correlation-id"),
     _equal("MessageId", "--message-id"),
     _equal("To", "--to"),
@@ -64,12 +66,13 @@ CORRELATION = (
     _equal("ReplyToSessionId", "--reply-to-session-id"),
     _equal("ContentType", "--content-type"),
 )
+VALUE_TYPES = ("string", "int", "long", "double", "boolean", "dateTime", "duration")
 _AT = "--topic orders --subscription audit"
 
 
 @command(
     rule_commands,
-    properties=CORRELATION,
+    properties=EQUAL,
     examples=(
         f"busbar rule create {_AT} large \\\n      --filter-sql-expression 'amount > 100'",
         f"busbar rule create {_AT} eu \\\n      --correlation-filter region=eu --label order",
@@ -91,16 +94,14 @@ def create(
 ) -> None:
     """Create a rule. Without a filter it takes every message."""
     from busbar.cli.rule_view import print_rule
-    from busbar.cli.rule_xml import EVERYTHING, RuleXml, SqlExpression, read_rule, write_rule
+    from busbar.client.administration_rules import RuleProperties, TrueRuleFilter
 
     found = filter_of(filter_sql_expression, correlation_filter, properties)
     wanted = named(name, name_option, "rule")
     path, what = locate_rule(topic, subscription, wanted)
-    rule = RuleXml(
-        wanted, found or SqlExpression(EVERYTHING, kind="TrueFilter"), action_of(action_sql_expression)
-    )
+    rule = RuleProperties(wanted, found or TrueRuleFilter(), action_of(action_sql_expression))
     with _client(where) as client:
-        print_rule(read_rule(client.create(path, write_rule(rule), what)), output)
+        print_rule(client.create_rule(path, rule, what), output)
 
 
 @command(rule_commands, examples=(f"busbar rule show {_AT} large",))
@@ -118,7 +119,7 @@ def show(
 
     path, what = locate_rule(topic, subscription, named(name, name_option, "rule"))
     with _client(where) as client:
-        print_rule(_fetch(client, path, what), output)
+        print_rule(client.get_rule(path, what), output)
 
 
 @command(rule_commands, name="list", examples=(f"busbar rule list {_AT}",))
@@ -133,18 +134,16 @@ def _list(
 ) -> None:
     """List the rules of a subscription."""
     from busbar.cli.rule_view import print_rules
-    from busbar.cli.rule_xml import read_rule
 
     path, what = locate_rules(topic, subscription)
     with _client(where) as client:
-        found = client.list(path, what, skip, top)
-        rules = [read_rule(entry) for entry in found]
+        rules = [*client.list_rules(path, what, skip, top)]
     print_rules(rules, output)
 
 
 @command(
     rule_commands,
-    properties=CORRELATION,
+    properties=EQUAL,
     examples=(
         f"busbar rule update {_AT} large \\\n      --filter-sql-expression 'amount > 200'",
         f"busbar rule update {_AT} large \\\n      --action-sql-expression ''",
@@ -165,7 +164,6 @@ def update(
 ) -> None:
     """Change a rule: its filter as a whole, its action, or both."""
     from busbar.cli.rule_view import print_rule
-    from busbar.cli.rule_xml import read_rule, write_rule
 
     wanted = named(name, name_option, "rule")
     found = filter_of(filter_sql_expression, correlation_filter, properties)
@@ -173,12 +171,12 @@ def update(
         raise CommandFailure("nothing to change; give a filter or an action.", ExitCode.USAGE)
     path, what = locate_rule(topic, subscription, wanted)
     with _client(where) as client:
-        rule = _fetch(client, path, what)
+        rule = client.get_rule(path, what)
         if found is not None:
             rule = dataclasses.replace(rule, filter=found)
         if action_sql_expression is not None:
             rule = dataclasses.replace(rule, action=action_of(action_sql_expression))
-        print_rule(read_rule(client.update(path, write_rule(rule), what)), output)
+        print_rule(client.update_rule(path, rule, what), output)
 
 
 @command(rule_commands, examples=(f"busbar rule delete {_AT} '$Default' --yes",))
@@ -216,20 +214,14 @@ def locate_rule(topic: str, subscription: str, name: str) -> tuple[str, str]:
 
 
 def _client(where: ConnectionOptions) -> ManagementClient:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
     return ManagementClient(find_target(where))
 
 
-def _fetch(client: ManagementClient, path: str, what: str) -> RuleXml:
-    from busbar.cli.rule_xml import read_rule
-
-    return read_rule(client.get(path, what))
-
-
-def filter_of(sql: str | None, pairs: list[str] | None, system: Values) -> SqlExpression | Correlation | None:
+def filter_of(sql: str | None, pairs: list[str] | None, system: Values) -> SubscriptionFilter | None:
     """The filter that the flags describe; None if they describe none."""
-    from busbar.cli.rule_xml import Correlation, SqlExpression
+    from busbar.client.administration_rules import CorrelationRuleFilter, SqlRuleFilter
 
     if sql is not None:
         if system or pairs:
@@ -241,15 +233,18 @@ def filter_of(sql: str | None, pairs: list[str] | None, system: Values) -> SqlEx
             raise CommandFailure(
                 "--filter-sql-expression is empty; '1=1' takes every message.", ExitCode.USAGE
             )
-        return SqlExpression(_text(sql))
+        return SqlRuleFilter(_text(sql))
     if not system and not pairs:
         return None
-    return Correlation(system, dict(property_pair(text, "--correlation-filter") for text in pairs or ()))
+    properties = dict(property_pair(text, "--correlation-filter") for text in pairs or ())
+    return CorrelationRuleFilter(
+        **{CORRELATION[element]: text for element, text in system.items()}, properties=properties
+    )
 
 
-def property_pair(text: str, option: str) -> tuple[str, Value]:
+def property_pair(text: str, option: str) -> tuple[str, TypedText]:
     """A property that an option gives as KEY[:TYPE]=VALUE. Raises CommandFailure."""
-    from busbar.cli.rule_xml import VALUE_TYPES, Value
+    from busbar.model.entities import TypedText
 
     key, equals, value = text.partition("=")
     name, colon, kind = key.rpartition(":")
@@ -260,13 +255,13 @@ def property_pair(text: str, option: str) -> tuple[str, Value]:
         kind = "string"
     if not equals or not key:
         raise CommandFailure(f"{option} '{text}' is not KEY=VALUE.", ExitCode.USAGE)
-    return _text(key), Value(kind, _text(value))
+    return _text(key), TypedText(kind, _text(value))
 
 
-def action_of(sql: str | None) -> SqlExpression | None:
-    from busbar.cli.rule_xml import SqlExpression
+def action_of(sql: str | None) -> SqlRuleAction | None:
+    from busbar.client.administration_rules import SqlRuleAction
 
-    return SqlExpression(_text(sql), kind="SqlRuleAction") if sql else None
+    return SqlRuleAction(_text(sql)) if sql else None
 
 
 def _text(text: str) -> str:

@@ -31,10 +31,11 @@ from busbar.model.entities import (
     SqlFilter,
     TrueFilter,
 )
+from busbar.model.properties import CORRELATION
 
 if TYPE_CHECKING:
-    from busbar.cli.rule_xml import RuleXml, Value
     from busbar.cli.tested_messages import TestedMessage
+    from busbar.client.administration_rules import RuleProperties, RuleValue, SubscriptionFilter
     from busbar.model.entities import PropertyValue, RuleFilter, TypedText
     from busbar.rules.subscription_report import SubscriptionReport
 
@@ -182,16 +183,15 @@ def found_messages(
 
 def tested_subscriptions(where: ConnectionOptions, topic: str) -> list[TestedSubscription]:
     """The subscriptions of a topic with their rules."""
-    from busbar.cli.atom_client import ManagementClient
-    from busbar.cli.atom_xml import text_of
-    from busbar.cli.rule_xml import read_rule
+    from busbar.cli.management_client import ManagementClient
+    from busbar.client.administration_xml import text_of
 
     found: list[TestedSubscription] = []
     with ManagementClient(find_target(where)) as client:
         client.get(topic, f"topic '{topic}'")
         for entry in client.list(f"{topic}/Subscriptions", f"topic '{topic}'"):
             path = f"{topic}/Subscriptions/{entry.name}/Rules"
-            rules = [read_rule(rule) for rule in client.list(path, f"subscription '{entry.name}'")]
+            rules = client.list_rules(path, f"subscription '{entry.name}'")
             flag = text_of(entry.description, "DeadLetteringOnFilterEvaluationExceptions")
             found.append(
                 TestedSubscription(
@@ -201,35 +201,32 @@ def tested_subscriptions(where: ConnectionOptions, topic: str) -> list[TestedSub
     return found
 
 
-def _description(rule: RuleXml) -> RuleDescription:
+def _description(rule: RuleProperties) -> RuleDescription:
     action = None
     if rule.action is not None:
-        action = SqlAction(rule.action.text, _parameters(rule.action.parameters))
-    return RuleDescription(_filter(rule), action)
+        action = SqlAction(rule.action.sql_expression, _parameters(rule.action.parameters))
+    return RuleDescription(_filter(rule.filter), action)
 
 
-def _filter(rule: RuleXml) -> RuleFilter:
-    from busbar.cli.rule_xml import Correlation
+def _filter(found: SubscriptionFilter) -> RuleFilter:
+    from busbar.client.administration_rules import FalseRuleFilter, SqlRuleFilter, TrueRuleFilter
 
-    found = rule.filter
-    if isinstance(found, Correlation):
-        names = {_snake(name): text for name, text in found.system.items()}
-        return CorrelationFilter(**names, properties=_parameters(found.properties))
-    if found.kind == "TrueFilter":
-        return TrueFilter()
-    if found.kind == "FalseFilter":
-        return FalseFilter()
-    return SqlFilter(found.text, _parameters(found.parameters))
+    match found:
+        case TrueRuleFilter():
+            return TrueFilter()
+        case FalseRuleFilter():
+            return FalseFilter()
+        case SqlRuleFilter():
+            return SqlFilter(found.sql_expression, _parameters(found.parameters))
+    system = {field: getattr(found, field) for field in CORRELATION.values()}
+    return CorrelationFilter(**system, properties=_parameters(found.properties))
 
 
-def _parameters(given: Mapping[str, Value]) -> Parameters:
+def _parameters(given: Mapping[str, RuleValue]) -> Parameters:
+    from busbar.cli.rule_view import typed_values
     from busbar.gateway.http.atom_values import read_any
 
-    return tuple((key, read_any(value.type, value.text)) for key, value in given.items())
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).strip("_")
+    return tuple((key, read_any(value.type, value.text)) for key, value in typed_values(given).items())
 
 
 # ---- the result ----

@@ -97,8 +97,8 @@ def _resource(resource: str, target: ManagementEndpoint) -> tuple[str, str]:
 def _key(target: ManagementEndpoint, rule: str, path: str) -> str:
     if rule == target.key_name and target.key:
         return target.key
-    from busbar.cli.atom_client import ManagementClient
-    from busbar.cli.atom_xml import children, text_of
+    from busbar.cli.management_client import ManagementClient
+    from busbar.client.administration_xml import children, text_of
 
     if path:
         with ManagementClient(target) as client:

@@ -19,7 +19,7 @@ from busbar.cli.output import OutputFormat, print_json, print_table, printable, 
 from busbar.model.names import without_dead_letters
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
 View = dict[str, Any]
 Stopped = Annotated[
@@ -374,6 +374,6 @@ def ask(client: ManagementClient, method: str, path: str, what: str, query: str 
 
 
 def _client(where: ConnectionOptions) -> ManagementClient:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
     return ManagementClient(find_target(where))

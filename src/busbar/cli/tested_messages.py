@@ -27,9 +27,9 @@ from busbar.rules.subscription_report import PublishedMessage
 from busbar.rules.topic_message import RULE_NAME
 
 if TYPE_CHECKING:
-    from busbar.cli.rule_xml import Value
     from busbar.client.blocking import BlockingFactory, BlockingTaps
     from busbar.client.taps import TapView
+    from busbar.model.entities import TypedText
 
 FIRST_WINDOW = 1_000
 """Numbers of a fragment that are read at first; then more and more."""
@@ -79,7 +79,7 @@ def described(
     return TestedMessage(PublishedMessage(draft.content, 1, now, 0), "")
 
 
-def typed(value: Value) -> object:
+def typed(value: TypedText) -> object:
     """A property with its type, as AMQP has it. Raises ValueError."""
     from busbar.model.duration import read_duration
     from busbar.rules.values import read_instant

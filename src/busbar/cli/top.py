@@ -70,7 +70,7 @@ def top(
 
     Ctrl-C ends it.
     """
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
     if sort not in SORTS:
         raise CommandFailure(f"--sort is '{sort}'; it is one of {', '.join(SORTS)}.", ExitCode.USAGE)

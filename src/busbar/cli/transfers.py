@@ -25,7 +25,7 @@ def transfers(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) 
     (ForwardDeadLetteredMessagesTo), or via (sent via the source). What moves at once is rarely seen here. What could not be
     moved is in a dead-letter queue: see busbar peek and busbar redrive.
     """
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
     from busbar.cli.stores import ask
 
     with ManagementClient(find_target(where)) as client:

@@ -103,7 +103,8 @@ def status(text: str) -> str:
 
 def plain(text: str) -> str:
     """Any text that XML can hold."""
-    for char in text:
-        if (char < " " and char not in "\t\n\r") or "\ud800" <= char <= "\udfff" or char in "\ufffe\uffff":
-            raise ValueError(f"the character {char!r} is not allowed")
+    from busbar.model.atom import UNPRINTABLE
+
+    if found := UNPRINTABLE.search(text):
+        raise ValueError(f"the character {found[0]!r} is not allowed")
     return text

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -20,9 +20,7 @@ from busbar.client.administration_descriptions import (
     description_name,
     read_namespace,
     read_properties,
-    read_queue_runtime,
-    read_subscription_runtime,
-    read_topic_runtime,
+    read_runtime,
     settable,
     write_properties,
 )
@@ -38,20 +36,16 @@ from busbar.client.administration_properties import (
     TopicProperties,
     TopicRuntimeProperties,
 )
-from busbar.client.administration_requests import (
-    ManagementAddress,
-    ManagementRequests,
-    management_address,
-)
+from busbar.client.administration_requests import ManagementRequests
 from busbar.client.administration_rules import (
     RuleProperties,
     SqlRuleAction,
     SubscriptionFilter,
     TrueRuleFilter,
-    read_rule_from,
-    write_rule_into,
+    read_rule,
+    write_rule,
 )
-from busbar.client.administration_xml import add, new_description
+from busbar.client.connection_string import ManagementAddress, management_address
 from busbar.client.errors import ArgumentError
 from busbar.client.retry import Retry
 from busbar.model.names import rule_path, subscription_path
@@ -128,7 +122,9 @@ class AdministrationClient:
     async def get_queue_runtime_properties(self, queue_name: str) -> QueueRuntimeProperties:
         """Read the counts, the size and the times of a queue. Raises NotFound."""
         path = _path("queue", queue_name)
-        return read_queue_runtime(await self._requests.get(path, "QueueDescription", f"the queue '{path}'"))
+        return read_runtime(
+            QueueRuntimeProperties, await self._requests.get(path, "QueueDescription", f"the queue '{path}'")
+        )
 
     async def update_queue(
         self, queue: QueueProperties, **properties: Unpack[QueueOptions]
@@ -140,11 +136,13 @@ class AdministrationClient:
         """Delete a queue and its messages. Raises NotFound."""
         await self._delete(_path("queue", queue_name), "QueueDescription", "queue")
 
-    def list_queues(self) -> AsyncIterator[QueueProperties]:
+    def list_queues(self) -> AsyncGenerator[QueueProperties, None]:
         return self._requests.list("$Resources/Queues", lambda entry: read_properties(QueueProperties, entry))
 
-    def list_queues_runtime_properties(self) -> AsyncIterator[QueueRuntimeProperties]:
-        return self._requests.list("$Resources/Queues", read_queue_runtime)
+    def list_queues_runtime_properties(self) -> AsyncGenerator[QueueRuntimeProperties, None]:
+        return self._requests.list(
+            "$Resources/Queues", lambda entry: read_runtime(QueueRuntimeProperties, entry)
+        )
 
     # ---- topics ----------------------------------------------------------------------------------
 
@@ -159,7 +157,9 @@ class AdministrationClient:
     async def get_topic_runtime_properties(self, topic_name: str) -> TopicRuntimeProperties:
         """Read the counts, the size and the times of a topic. Raises NotFound."""
         path = _path("topic", topic_name)
-        return read_topic_runtime(await self._requests.get(path, "TopicDescription", f"the topic '{path}'"))
+        return read_runtime(
+            TopicRuntimeProperties, await self._requests.get(path, "TopicDescription", f"the topic '{path}'")
+        )
 
     async def update_topic(
         self, topic: TopicProperties, **properties: Unpack[TopicOptions]
@@ -171,11 +171,13 @@ class AdministrationClient:
         """Delete a topic with its subscriptions. Raises NotFound."""
         await self._delete(_path("topic", topic_name), "TopicDescription", "topic")
 
-    def list_topics(self) -> AsyncIterator[TopicProperties]:
+    def list_topics(self) -> AsyncGenerator[TopicProperties, None]:
         return self._requests.list("$Resources/Topics", lambda entry: read_properties(TopicProperties, entry))
 
-    def list_topics_runtime_properties(self) -> AsyncIterator[TopicRuntimeProperties]:
-        return self._requests.list("$Resources/Topics", read_topic_runtime)
+    def list_topics_runtime_properties(self) -> AsyncGenerator[TopicRuntimeProperties, None]:
+        return self._requests.list(
+            "$Resources/Topics", lambda entry: read_runtime(TopicRuntimeProperties, entry)
+        )
 
     # ---- subscriptions ---------------------------------------------------------------------------
 
@@ -204,7 +206,7 @@ class AdministrationClient:
         """Read the counts and the times of a subscription. Raises NotFound."""
         path = _subscription(topic_name, subscription_name)
         content = await self._requests.get(path, "SubscriptionDescription", f"the subscription '{path}'")
-        return read_subscription_runtime(content)
+        return read_runtime(SubscriptionRuntimeProperties, content)
 
     async def update_subscription(
         self,
@@ -225,14 +227,17 @@ class AdministrationClient:
         path = _subscription(topic_name, subscription_name)
         await self._delete(path, "SubscriptionDescription", "subscription")
 
-    def list_subscriptions(self, topic_name: str) -> AsyncIterator[SubscriptionProperties]:
+    def list_subscriptions(self, topic_name: str) -> AsyncGenerator[SubscriptionProperties, None]:
         path = f"{_path('topic', topic_name)}/Subscriptions"
         return self._requests.list(path, lambda entry: read_properties(SubscriptionProperties, entry))
 
     def list_subscriptions_runtime_properties(
         self, topic_name: str
-    ) -> AsyncIterator[SubscriptionRuntimeProperties]:
-        return self._requests.list(f"{_path('topic', topic_name)}/Subscriptions", read_subscription_runtime)
+    ) -> AsyncGenerator[SubscriptionRuntimeProperties, None]:
+        return self._requests.list(
+            f"{_path('topic', topic_name)}/Subscriptions",
+            lambda entry: read_runtime(SubscriptionRuntimeProperties, entry),
+        )
 
     # ---- rules -----------------------------------------------------------------------------------
 
@@ -253,7 +258,7 @@ class AdministrationClient:
         """Read a rule. Raises NotFound."""
         path = _rule(topic_name, subscription_name, rule_name)
         content = await self._requests.get(path, _RULE, f"the rule '{path}'")
-        return read_rule_from(content.name, content.description)
+        return read_rule(content)
 
     async def update_rule(
         self, topic_name: str, subscription_name: str, rule: RuleProperties
@@ -266,18 +271,16 @@ class AdministrationClient:
         path = _rule(topic_name, subscription_name, rule_name)
         await self._requests.request("DELETE", path, f"the rule '{path}'")
 
-    def list_rules(self, topic_name: str, subscription_name: str) -> AsyncIterator[RuleProperties]:
+    def list_rules(self, topic_name: str, subscription_name: str) -> AsyncGenerator[RuleProperties, None]:
         path = f"{_subscription(topic_name, subscription_name)}/Rules"
-        return self._requests.list(path, lambda entry: read_rule_from(entry.name, entry.description))
+        return self._requests.list(path, read_rule)
 
     async def _put_rule(
         self, topic_name: str, subscription_name: str, rule: RuleProperties, *, change: bool
     ) -> RuleProperties:
         path = _rule(topic_name, subscription_name, rule.name)
-        description = new_description(_RULE)
-        write_rule_into(description, rule)
-        content = await self._requests.put(path, description, f"the rule '{path}'", change=change)
-        return read_rule_from(content.name, content.description)
+        content = await self._requests.put(path, write_rule(rule), f"the rule '{path}'", change=change)
+        return read_rule(content)
 
     # ---- all kinds -------------------------------------------------------------------------------
 
@@ -286,7 +289,7 @@ class AdministrationClient:
     ) -> E:
         description = write_properties(kind, values)
         if default_rule is not None:
-            write_rule_into(add(description, "DefaultRuleDescription"), default_rule)
+            description.append(write_rule(default_rule, "DefaultRuleDescription"))
         return read_properties(
             kind, await self._requests.put(path, description, f"the {_noun(kind)} '{path}'", change=False)
         )

@@ -6,8 +6,8 @@ model/properties.py has the elements and their types. They are written in the or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 from xml.etree.ElementTree import Element
@@ -24,7 +24,7 @@ from busbar.client.administration_properties import (
     TopicRuntimeProperties,
 )
 from busbar.client.administration_xml import (
-    WRITE_TYPE,
+    TYPE,
     AtomContent,
     NotAtomReply,
     add,
@@ -49,6 +49,7 @@ _OTHER_NAMES = {"max_message_size": "max_message_size_in_kilobytes"}
 """Attributes that are not called as in the description of model/entities.py."""
 
 E = TypeVar("E", QueueProperties, TopicProperties, SubscriptionProperties)
+R = TypeVar("R", QueueRuntimeProperties, TopicRuntimeProperties, SubscriptionRuntimeProperties)
 
 # Values
 
@@ -206,7 +207,7 @@ def read_properties(kind: type[E], content: AtomContent) -> E:
 def _write_rules(parent: Element, rules: Iterable[SharedAccessAuthorizationRule]) -> None:
     for rule in rules:
         element = add(parent, "AuthorizationRule")
-        element.set(WRITE_TYPE, "SharedAccessAuthorizationRule")
+        element.set(TYPE, "SharedAccessAuthorizationRule")
         add(element, "ClaimType", "SharedAccessKey")
         add(element, "ClaimValue", "None")
         rights = add(element, "Rights")
@@ -244,56 +245,35 @@ def _number(parent: Element | None, name: str) -> int:
         raise NotAtomReply(f"{name} of the response is {text!r}; it must be a number.") from None
 
 
-def _times(description: Element) -> dict[str, datetime | None]:
-    return {
-        "created_at_utc": read_time(text_of(description, "CreatedAt")),
-        "updated_at_utc": read_time(text_of(description, "UpdatedAt")),
-        "accessed_at_utc": read_time(text_of(description, "AccessedAt")),
-    }
+_TIMES = {"created_at_utc": "CreatedAt", "updated_at_utc": "UpdatedAt", "accessed_at_utc": "AccessedAt"}
+_NUMBERS = {
+    "size_in_bytes": "SizeInBytes",
+    "total_message_count": "MessageCount",
+    "subscription_count": "SubscriptionCount",
+}
+_COUNTS = {
+    "active_message_count": "ActiveMessageCount",
+    "dead_letter_message_count": "DeadLetterMessageCount",
+    "scheduled_message_count": "ScheduledMessageCount",
+    "transfer_message_count": "TransferMessageCount",
+    "transfer_dead_letter_message_count": "TransferDeadLetterMessageCount",
+}
+"""The elements of CountDetails."""
 
 
-def read_queue_runtime(content: AtomContent) -> QueueRuntimeProperties:
-    """Read what a queue has now. Raises NotAtomReply."""
+def read_runtime(kind: type[R], content: AtomContent) -> R:
+    """What an entity has now: the fields of its kind. Raises NotAtomReply."""
     description = content.description
     counts = child(description, "CountDetails")
-    return QueueRuntimeProperties(
-        content.name,
-        **_times(description),
-        size_in_bytes=_number(description, "SizeInBytes"),
-        total_message_count=_number(description, "MessageCount"),
-        active_message_count=_number(counts, "ActiveMessageCount"),
-        dead_letter_message_count=_number(counts, "DeadLetterMessageCount"),
-        scheduled_message_count=_number(counts, "ScheduledMessageCount"),
-        transfer_message_count=_number(counts, "TransferMessageCount"),
-        transfer_dead_letter_message_count=_number(counts, "TransferDeadLetterMessageCount"),
-    )
-
-
-def read_topic_runtime(content: AtomContent) -> TopicRuntimeProperties:
-    """Read what a topic has now. Raises NotAtomReply."""
-    description = content.description
-    return TopicRuntimeProperties(
-        content.name,
-        **_times(description),
-        size_in_bytes=_number(description, "SizeInBytes"),
-        subscription_count=_number(description, "SubscriptionCount"),
-        scheduled_message_count=_number(child(description, "CountDetails"), "ScheduledMessageCount"),
-    )
-
-
-def read_subscription_runtime(content: AtomContent) -> SubscriptionRuntimeProperties:
-    """Read what a subscription has now. Raises NotAtomReply."""
-    description = content.description
-    counts = child(description, "CountDetails")
-    return SubscriptionRuntimeProperties(
-        content.name,
-        **_times(description),
-        total_message_count=_number(description, "MessageCount"),
-        active_message_count=_number(counts, "ActiveMessageCount"),
-        dead_letter_message_count=_number(counts, "DeadLetterMessageCount"),
-        transfer_message_count=_number(counts, "TransferMessageCount"),
-        transfer_dead_letter_message_count=_number(counts, "TransferDeadLetterMessageCount"),
-    )
+    values: dict[str, Any] = {}
+    for name in (field.name for field in fields(kind)):
+        if name in _TIMES:
+            values[name] = read_time(text_of(description, _TIMES[name]))
+        elif name in _NUMBERS:
+            values[name] = _number(description, _NUMBERS[name])
+        elif name in _COUNTS:
+            values[name] = _number(counts, _COUNTS[name])
+    return kind(name=content.name, **values)
 
 
 def read_namespace(content: AtomContent) -> NamespaceInfo:

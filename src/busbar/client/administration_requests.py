@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TypeVar
 from urllib.parse import quote
 from xml.etree.ElementTree import Element
@@ -24,7 +23,7 @@ from busbar.client.administration_xml import (
     read_feed,
     write_entry,
 )
-from busbar.client.connection_string import AMQP_SCHEMES, split_connection_string
+from busbar.client.connection_string import ManagementAddress
 from busbar.client.errors import (
     AlreadyExists,
     ArgumentError,
@@ -39,12 +38,9 @@ from busbar.client.errors import (
 )
 from busbar.client.http_requests import HttpConnections, HttpReply
 from busbar.client.retry import Retry
-from busbar.model.sas import sign
 
 API_VERSION = "2024-05"
 PAGE = 100
-HTTPS_PORT = 443
-EMULATOR_HTTP_PORT = 5300
 TOKEN_SECONDS = 3600
 TOKEN_RENEWED_BEFORE = 600
 _CONTENT_TYPE = "application/atom+xml;type=entry;charset=utf-8"
@@ -52,59 +48,35 @@ _CONTENT_TYPE = "application/atom+xml;type=entry;charset=utf-8"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ManagementAddress:
-    """The HTTP address of a namespace, and the credentials for it."""
-
-    host: str
-    port: int
-    tls: bool
-    key_name: str = ""
-    key: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
-    """A ready-made signature, instead of name and key."""
-    entity_path: str = ""
-
-    @property
-    def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
-
-
-def management_address(connection_string: str) -> ManagementAddress:
-    """The address in a connection string. Raises ValueError.
-
-    It uses TLS, unless there is `UseDevelopmentEmulator=true` or the address starts with `http://`. Without a port it is 443
-    with TLS, and 5300 without.
-    """
-    parts = split_connection_string(connection_string, (*AMQP_SCHEMES, "http", "https"))
-    tls = parts.scheme in ("https", "amqps") or not (parts.emulator or parts.scheme in ("http", "amqp"))
-    return ManagementAddress(
-        parts.host,
-        parts.port or (HTTPS_PORT if tls else EMULATOR_HTTP_PORT),
-        tls,
-        parts.key_name,
-        parts.key,
-        parts.token,
-        parts.entity_path,
-    )
+Refusal = Callable[[HttpReply, str], Exception]
+"""Makes the error for a response that is not a success; the text names what the request was about."""
 
 
 class ManagementRequests:
-    """The requests of one client."""
+    """The requests of one client. Its responses are entries of ATOM, as they came."""
 
     def __init__(
-        self, address: ManagementAddress, timeout: float, retry: Retry, context: ssl.SSLContext | None
+        self,
+        address: ManagementAddress,
+        timeout: float,
+        retry: Retry,
+        context: ssl.SSLContext | None,
+        refusal: Refusal | None = None,
     ) -> None:
         self.address = address
         self.timeout = timeout
         self.retry = retry
         self.connections = HttpConnections(address.host, address.port, context if address.tls else None)
+        self._refusal = refusal or error_of_reply
         self._token = ""
         self._token_until = 0.0
 
+    async def read(self, path: str, what: str) -> AtomContent | None:
+        """What is at a path, of any kind; None if it is a list, by which the cloud answers that there is nothing."""
+        return read_entry((await self.request("GET", path, what)).body)
+
     async def get(self, path: str, description: str, what: str) -> AtomContent:
-        content = read_entry((await self.request("GET", path, what)).body)
+        content = await self.read(path, what)
         if content is None or content.kind != description:
             raise NotFound(f"There is no such entity: {what}.")
         return content
@@ -117,16 +89,26 @@ class ManagementRequests:
             raise NotAtomReply(f"The response for {what} has no description.")
         return content
 
-    async def list(self, path: str, read: Callable[[AtomContent], T]) -> AsyncIterator[T]:
-        skip = 0
-        while True:
-            reply = await self.request("GET", path, f"'{path}'", query=f"&$skip={skip}&$top={PAGE}")
+    async def pages(
+        self, path: str, what: str, skip: int = 0, top: int | None = None, search: str = ""
+    ) -> AsyncGenerator[list[AtomContent], None]:
+        """The entries of a list from `skip` on, at most `top`, in pages; with `search`, those whose names contain it."""
+        named = f"&$search={quote(search, safe='')}" if search else ""
+        left = top
+        while left is None or left > 0:
+            size = PAGE if left is None else min(PAGE, left)
+            reply = await self.request("GET", path, what, query=f"&$skip={skip}&$top={size}{named}")
             entries = read_feed(reply.body)
-            for entry in entries:
-                yield read(entry)
-            if len(entries) < PAGE:
+            yield entries[:size]
+            if len(entries) < size:
                 return
-            skip += len(entries)
+            skip += size
+            left = None if left is None else left - size
+
+    async def list(self, path: str, read: Callable[[AtomContent], T]) -> AsyncGenerator[T, None]:
+        async for page in self.pages(path, f"'{path}'"):
+            for entry in page:
+                yield read(entry)
 
     async def request(
         self,
@@ -134,12 +116,14 @@ class ManagementRequests:
         path: str,
         what: str,
         *,
-        query: str = "",
-        headers: dict[str, str] | None = None,
+        query: str | None = "",
+        headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> HttpReply:
-        """Make a request until it succeeds or fails for good."""
-        target = f"/{quote(path, safe='/$~')}?api-version={API_VERSION}{query}"
+        """Make a request until it succeeds or fails for good. Without a query (None) it has no api-version, either."""
+        target = f"/{quote(path, safe='/$~')}"
+        if query is not None:
+            target += f"?api-version={API_VERSION}{query}"
         attempts = self.retry.start()
         try:
             async with asyncio.timeout(self.timeout):
@@ -149,7 +133,7 @@ class ManagementRequests:
                         reply = await self.connections.request(method, target, sent, body)
                         if reply.status < 300:
                             return reply
-                        raise _refusal(reply, what)
+                        raise self._refusal(reply, what)
                     except BusbarClientError as error:
                         if not _is_repeatable(method, error) or not await attempts.again():
                             raise
@@ -160,13 +144,9 @@ class ManagementRequests:
 
     def _authorization(self) -> str:
         """A token for the namespace, or for the entity that the key is limited to."""
-        address = self.address
-        if address.token:
-            return address.token
         now = time.time()
         if now >= self._token_until:
-            resource = f"{address.url}/{address.entity_path}"
-            self._token = sign(resource, address.key_name, address.key, int(now) + TOKEN_SECONDS)
+            self._token = self.address.token_for(self.address.entity_path, int(now) + TOKEN_SECONDS)
             self._token_until = now + TOKEN_SECONDS - TOKEN_RENEWED_BEFORE
         return self._token
 
@@ -177,7 +157,7 @@ def _is_repeatable(method: str, error: BusbarClientError) -> bool:
     return isinstance(error, CannotConnect | ServerBusy)
 
 
-def _refusal(reply: HttpReply, what: str) -> BusbarClientError:
+def error_of_reply(reply: HttpReply, what: str) -> BusbarClientError:
     """The error for a response that is not a success."""
     code, detail = read_error(reply.body)
     text = f"{what[0].upper()}{what[1:]}: {detail or f'the broker answered {reply.status}'}"

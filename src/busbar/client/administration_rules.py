@@ -1,42 +1,37 @@
 """The rules of a subscription: filters and actions, and their XML.
 
-A value in a filter or an action is a text, a number, a boolean, a datetime with a time zone, or a timedelta.
+A value in a filter or an action is a text, a number, a boolean, a datetime with a time zone, or a timedelta. A TypedText is
+a value as XML has it, with the name of its type. Commands read all values so: they show what is there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from xml.etree.ElementTree import Element
 
 from busbar.client.administration_xml import (
-    READ_TYPE,
-    SCHEMA,
-    WRITE_TYPE,
+    TYPE,
+    AtomContent,
     NotAtomReply,
     add,
     child,
     children,
+    new_description,
     read_time,
     text_of,
+    type_of,
     write_span,
 )
+from busbar.model.atom import SCHEMA
 from busbar.model.duration import read_duration
+from busbar.model.entities import TypedText
+from busbar.model.properties import CORRELATION
 
-RuleValue = str | int | float | bool | datetime | timedelta
+RuleValue = str | int | float | bool | datetime | timedelta | TypedText
 
-_SYSTEM = {
-    "CorrelationId": "correlation_id",
-    "MessageId": "message_id",
-    "To": "to",
-    "ReplyTo": "reply_to",
-    "Label": "label",
-    "SessionId": "session_id",
-    "ReplyToSessionId": "reply_to_session_id",
-    "ContentType": "content_type",
-}
 _NUMBERS = (
     "int",
     "long",
@@ -48,6 +43,8 @@ _NUMBERS = (
     "unsignedShort",
     "unsignedByte",
 )
+_ValueReader = Callable[[str, str, str], RuleValue]
+"""Reads a value by its key, its type and its text."""
 _MILLISECONDS = re.compile(r"(\.\d{6})\d+")
 
 
@@ -105,25 +102,29 @@ class RuleProperties:
     created_at_utc: datetime | None = None
 
 
-def write_rule_into(description: Element, rule: RuleProperties) -> None:
-    """Write the children of a RuleDescription."""
+def write_rule(rule: RuleProperties, element: str = "RuleDescription") -> Element:
+    """The description of a rule. Raises TypeError or ValueError for a value that it cannot have."""
+    description = new_description(element)
     _write_filter(add(description, "Filter"), rule.filter)
     action = add(description, "Action")
     if rule.action is None:
-        action.set(WRITE_TYPE, "EmptyRuleAction")
+        action.set(TYPE, "EmptyRuleAction")
     else:
         _write_sql(action, "SqlRuleAction", rule.action.sql_expression, rule.action.parameters)
     add(description, "Name", rule.name)
+    return description
 
 
-def read_rule_from(name: str, description: Element) -> RuleProperties:
-    """Read a rule. Raises NotAtomReply."""
+def read_rule(content: AtomContent, *, typed: bool = False) -> RuleProperties:
+    """Read a rule; if `typed`, with all values as TypedText. Raises NotAtomReply."""
+    read = _as_written if typed else _read_value
+    description = content.description
     action = child(description, "Action")
     return RuleProperties(
-        name or text_of(description, "Name") or "",
-        _read_filter(child(description, "Filter")),
-        SqlRuleAction(_expression(action), _read_values(action, "Parameters"))
-        if action is not None and _type(action) == "SqlRuleAction"
+        content.name or text_of(description, "Name") or "",
+        _read_filter(child(description, "Filter"), read),
+        SqlRuleAction(_expression(action), _read_values(action, "Parameters", read))
+        if action is not None and type_of(action) == "SqlRuleAction"
         else None,
         read_time(text_of(description, "CreatedAt")),
     )
@@ -138,8 +139,8 @@ def _write_filter(element: Element, chosen: SubscriptionFilter) -> None:
         case SqlRuleFilter():
             _write_sql(element, "SqlFilter", chosen.sql_expression, chosen.parameters)
         case CorrelationRuleFilter():
-            element.set(WRITE_TYPE, "CorrelationFilter")
-            for name, attribute in _SYSTEM.items():
+            element.set(TYPE, "CorrelationFilter")
+            for name, attribute in CORRELATION.items():
                 value = getattr(chosen, attribute)
                 if value is not None:
                     add(element, name, value)
@@ -151,16 +152,16 @@ def _write_filter(element: Element, chosen: SubscriptionFilter) -> None:
             )
 
 
-def _read_filter(element: Element | None) -> SubscriptionFilter:
-    kind = "TrueFilter" if element is None else _type(element)
+def _read_filter(element: Element | None, read: _ValueReader) -> SubscriptionFilter:
+    kind = "TrueFilter" if element is None else type_of(element)
     if element is None or kind == "TrueFilter":
         return TrueRuleFilter()
     if kind == "FalseFilter":
         return FalseRuleFilter()
     if kind == "CorrelationFilter":
-        system = {attribute: _exact(child(element, name)) for name, attribute in _SYSTEM.items()}
-        return CorrelationRuleFilter(**system, properties=_read_values(element, "Properties"))
-    return SqlRuleFilter(_expression(element), _read_values(element, "Parameters"))
+        system = {attribute: _exact(child(element, name)) for name, attribute in CORRELATION.items()}
+        return CorrelationRuleFilter(**system, properties=_read_values(element, "Properties", read))
+    return SqlRuleFilter(_expression(element), _read_values(element, "Parameters", read))
 
 
 def _exact(element: Element | None) -> str | None:
@@ -173,18 +174,18 @@ def _expression(element: Element) -> str:
 
 
 def _write_sql(element: Element, kind: str, expression: str, parameters: Mapping[str, RuleValue]) -> None:
-    element.set(WRITE_TYPE, kind)
+    element.set(TYPE, kind)
     add(element, "SqlExpression", expression)
     add(element, "CompatibilityLevel", "20")
     _write_values(element, "Parameters", parameters)
 
 
-def _read_values(element: Element, name: str) -> dict[str, RuleValue]:
+def _read_values(element: Element, name: str, read: _ValueReader) -> dict[str, RuleValue]:
     found: dict[str, RuleValue] = {}
     for pair in children(element, name):
         key, value = text_of(pair, "Key"), child(pair, "Value")
         if key and value is not None:
-            found[key] = _read_value(key, _type(value), value.text or "")
+            found[key] = read(key, type_of(value), value.text or "")
     return found
 
 
@@ -193,12 +194,12 @@ def _write_values(element: Element, name: str, values: Mapping[str, RuleValue]) 
         return
     holder = add(element, name)
     for key, value in values.items():
-        kind, text = _written(key, value)
+        typed = typed_text(key, value)
         pair = add(holder, "KeyValueOfstringanyType")
         add(pair, "Key", key)
-        written = add(pair, "Value", text)
+        written = add(pair, "Value", typed.text)
         written.set("xmlns:d6p1", SCHEMA)
-        written.set(WRITE_TYPE, f"d6p1:{kind}")
+        written.set(TYPE, f"d6p1:{typed.type}")
 
 
 def _read_value(key: str, kind: str, text: str) -> RuleValue:
@@ -218,28 +219,31 @@ def _read_value(key: str, kind: str, text: str) -> RuleValue:
     return text
 
 
-def _written(key: str, value: RuleValue) -> tuple[str, str]:
-    """The type of a value in XML, and its text."""
+def _as_written(_key: str, kind: str, text: str) -> RuleValue:
+    return TypedText(kind or "string", text)
+
+
+def typed_text(key: str, value: RuleValue) -> TypedText:
+    """A value as XML has it. Raises TypeError or ValueError, which name the key."""
     match value:
+        case TypedText():
+            return value
         case bool():
-            return "boolean", "true" if value else "false"
+            return TypedText("boolean", "true" if value else "false")
         case int():
-            return ("int" if -(2**31) <= value < 2**31 else "long"), str(value)
+            return TypedText("int" if -(2**31) <= value < 2**31 else "long", str(value))
         case float():
-            return "double", repr(value).replace("inf", "INF").replace("nan", "NaN")
+            return TypedText("double", repr(value).replace("inf", "INF").replace("nan", "NaN"))
         case datetime():
             if value.tzinfo is None:
                 raise ValueError(f"the value of '{key}' in a rule is {value}, which has no time zone")
-            return "dateTime", value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+            return TypedText("dateTime", value.astimezone(UTC).isoformat().replace("+00:00", "Z"))
         case timedelta():
-            return "duration", write_span(value)
+            return TypedText("duration", write_span(value))
         case str():
-            return "string", value
+            return TypedText("string", value)
         case other:
             raise TypeError(
-                f"the value of '{key}' in a rule is {other!r}; it must be a str, int, float, bool, datetime or timedelta"
+                f"the value of '{key}' in a rule is {other!r}; it must be a str, int, float, bool, datetime, timedelta "
+                "or TypedText"
             )
-
-
-def _type(element: Element) -> str:
-    return element.get(READ_TYPE, "").rpartition(":")[2]

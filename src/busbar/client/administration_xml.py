@@ -1,27 +1,26 @@
 """ATOM, as the management API has it: an entry has a name, and the description of an entity.
 
-Elements are found by their local name. A response with a document type is refused, so that it cannot define entities.
+1. Elements are found by their local name. A response with a document type is refused, so that it cannot define entities.
+2. A description that was read can be changed and sent back. Elements that this version does not know stay in it.
+3. A written description has the default namespace: types like `SqlFilter` in attributes are names of it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from xml.etree.ElementTree import Element, ParseError, SubElement, fromstring, tostring
 
 from busbar.client.errors import BusbarClientError
+from busbar.model.atom import ATOM, INSTANCE, SERVICE_BUS, UNPRINTABLE, local_name
 from busbar.model.duration import UNLIMITED, UNLIMITED_DAYS
 
-ATOM = "http://www.w3.org/2005/Atom"
-SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
-INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-SCHEMA = "http://www.w3.org/2001/XMLSchema"
+TYPE = f"{{{INSTANCE}}}type"
+"""The attribute with the type of a filter, an action, a value or an authorization rule."""
 
-WRITE_TYPE = "i:type"
-READ_TYPE = f"{{{INSTANCE}}}type"
-
-_UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_DEFAULT = f"{{{SERVICE_BUS}}}"
 _FRACTION = re.compile(r"(\.\d{1,6})\d*")
 _SUB_CODE = re.compile(r"SubCode=(\d+)\. ")
 
@@ -46,10 +45,6 @@ class AtomContent:
 # Elements
 
 
-def local_name(element: Element) -> str:
-    return element.tag.rpartition("}")[2]
-
-
 def child(parent: Element, name: str) -> Element | None:
     return next((element for element in parent if local_name(element) == name), None)
 
@@ -68,19 +63,45 @@ def text_of(parent: Element, name: str) -> str | None:
 
 def add(parent: Element, name: str, text: str | None = None) -> Element:
     """Add a child with this text. Raises ValueError for characters that XML cannot have."""
-    if text is not None and (found := _UNPRINTABLE.search(text)):
-        raise ValueError(f"{name} has the character {found[0]!r}, which XML cannot have")
-    element = SubElement(parent, name)
+    _check_text(name, text)
+    element = SubElement(parent, f"{_DEFAULT}{name}")
     element.text = text
     return element
 
 
+def set_text(description: Element, name: str, text: str, order: Sequence[str]) -> None:
+    """Give a child this text, in its place by `order`; an empty text removes it. Raises ValueError as `add` does."""
+    _check_text(name, text)
+    remove(description, name)
+    if not text:
+        return
+    later = set(order[order.index(name) + 1 :])
+    place = next((i for i, other in enumerate(description) if local_name(other) in later), len(description))
+    element = Element(f"{_DEFAULT}{name}")
+    element.text = text
+    description.insert(place, element)
+
+
+def remove(description: Element, name: str) -> None:
+    found = child(description, name)
+    if found is not None:
+        description.remove(found)
+
+
+def type_of(element: Element) -> str:
+    """The type in its attribute, without a prefix; empty if it has none."""
+    return element.get(TYPE, "").rpartition(":")[2]
+
+
 def new_description(kind: str) -> Element:
-    return Element(kind, {"xmlns": SERVICE_BUS, "xmlns:i": INSTANCE})
+    return Element(f"{_DEFAULT}{kind}")
 
 
 def write_entry(description: Element) -> bytes:
-    inner = tostring(description, encoding="unicode")
+    written = _without_prefixes(description)
+    written.set("xmlns", SERVICE_BUS)
+    written.set("xmlns:i", INSTANCE)
+    inner = tostring(written, encoding="unicode")
     return (
         f'<?xml version="1.0" encoding="utf-8"?><entry xmlns="{ATOM}"><content type="application/xml">{inner}'
         "</content></entry>"
@@ -110,6 +131,22 @@ def read_error(body: bytes) -> tuple[int, str]:
     code = _SUB_CODE.match(detail)
     text = detail[code.end() :] if code else detail
     return int(code[1]) if code else 0, " ".join(text.partition("TrackingId:")[0].split())
+
+
+def _check_text(name: str, text: str | None) -> None:
+    if text is not None and (found := UNPRINTABLE.search(text)):
+        raise ValueError(f"{name} has the character {found[0]!r}, which XML cannot have")
+
+
+def _without_prefixes(element: Element) -> Element:
+    """A copy with the names as they are written. ElementTree alone would write prefixes of its own, such as ns0."""
+    written = Element(
+        element.tag.removeprefix(_DEFAULT),
+        {name.replace(f"{{{INSTANCE}}}", "i:"): value for name, value in element.attrib.items()},
+    )
+    written.text = element.text
+    written.extend(map(_without_prefixes, element))
+    return written
 
 
 def _root(body: bytes) -> Element:

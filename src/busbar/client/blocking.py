@@ -11,7 +11,7 @@ interrupted (KeyboardInterrupt), the call is cancelled.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from busbar.client.blocking_loop import LoopThread, loop_thread
@@ -415,19 +415,11 @@ class BlockingTaps:
         max_bytes: int = PAGE_BYTES,
         select: TapSelection | None = None,
     ) -> Generator[tuple[int, Page], None, None]:
-        """Yield pages; they are read ahead in the loop's thread while the caller works on the last one."""
+        """Pages; they are read ahead in the loop's thread while the caller works on the last one."""
         pages = self._taps.pages_of(
             name, spans, stream=stream, count=count, max_bytes=max_bytes, select=select
         )
-        try:
-            while (item := self._thread.run(_next(pages))) is not None:
-                yield item
-        finally:
-            self._thread.run(pages.aclose())
+        return self._thread.iterate(pages)
 
     def commit_writes(self, writer: str, batch: int) -> None:
         self._thread.run(self._taps.commit_writes(writer, batch))
-
-
-async def _next(pages: AsyncIterator[tuple[int, Page]]) -> tuple[int, Page] | None:
-    return await anext(pages, None)

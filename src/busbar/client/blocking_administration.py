@@ -8,9 +8,9 @@ It uses the event loop of blocking_loop.py, and the same rules hold for threads 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import Unpack
 
 from busbar.client.administration import AdministrationClient
 from busbar.client.administration_properties import (
@@ -28,8 +28,6 @@ from busbar.client.administration_properties import (
 from busbar.client.administration_rules import RuleProperties, SqlRuleAction, SubscriptionFilter
 from busbar.client.blocking_loop import LoopThread, loop_thread
 from busbar.client.retry import Retry
-
-T = TypeVar("T")
 
 
 class BlockingAdministrationClient:
@@ -87,10 +85,10 @@ class BlockingAdministrationClient:
         self._thread.run(self._client.delete_queue(queue_name))
 
     def list_queues(self) -> Iterator[QueueProperties]:
-        return self._all(self._client.list_queues())
+        return self._thread.iterate(self._client.list_queues())
 
     def list_queues_runtime_properties(self) -> Iterator[QueueRuntimeProperties]:
-        return self._all(self._client.list_queues_runtime_properties())
+        return self._thread.iterate(self._client.list_queues_runtime_properties())
 
     # ---- topics
 
@@ -110,10 +108,10 @@ class BlockingAdministrationClient:
         self._thread.run(self._client.delete_topic(topic_name))
 
     def list_topics(self) -> Iterator[TopicProperties]:
-        return self._all(self._client.list_topics())
+        return self._thread.iterate(self._client.list_topics())
 
     def list_topics_runtime_properties(self) -> Iterator[TopicRuntimeProperties]:
-        return self._all(self._client.list_topics_runtime_properties())
+        return self._thread.iterate(self._client.list_topics_runtime_properties())
 
     # ---- subscriptions
 
@@ -150,12 +148,12 @@ class BlockingAdministrationClient:
         self._thread.run(self._client.delete_subscription(topic_name, subscription_name))
 
     def list_subscriptions(self, topic_name: str) -> Iterator[SubscriptionProperties]:
-        return self._all(self._client.list_subscriptions(topic_name))
+        return self._thread.iterate(self._client.list_subscriptions(topic_name))
 
     def list_subscriptions_runtime_properties(
         self, topic_name: str
     ) -> Iterator[SubscriptionRuntimeProperties]:
-        return self._all(self._client.list_subscriptions_runtime_properties(topic_name))
+        return self._thread.iterate(self._client.list_subscriptions_runtime_properties(topic_name))
 
     # ---- rules
 
@@ -182,13 +180,4 @@ class BlockingAdministrationClient:
         self._thread.run(self._client.delete_rule(topic_name, subscription_name, rule_name))
 
     def list_rules(self, topic_name: str, subscription_name: str) -> Iterator[RuleProperties]:
-        return self._all(self._client.list_rules(topic_name, subscription_name))
-
-    def _all(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Yield what an asynchronous iterator yields; the client requests a page when it is needed."""
-        while (item := self._thread.run(_next(items))) is not None:
-            yield item
-
-
-async def _next(items: AsyncIterator[T]) -> T | None:
-    return await anext(items, None)
+        return self._thread.iterate(self._client.list_rules(topic_name, subscription_name))

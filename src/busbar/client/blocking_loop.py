@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -33,6 +34,19 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        """Yield what an asynchronous generator yields. It is asked for each item when the caller needs it."""
+        try:
+            while (item := self.run(_next(items))) is not None:
+                yield item
+        finally:
+            if not sys.is_finalizing():  # then this thread alone still runs, and would wait for ever
+                self.run(items.aclose())
+
+
+async def _next(items: AsyncGenerator[T, None]) -> T | None:
+    return await anext(items, None)
 
 
 _current: LoopThread | None = None

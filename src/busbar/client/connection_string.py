@@ -1,9 +1,11 @@
 """Parses connection strings of Azure Service Bus, and creates tokens with their keys.
 
-1. The connection uses TLS, unless there is `UseDevelopmentEmulator=true` or the address starts with `amqp://`. The default
-   port is 5671 with TLS, and 5672 without.
-2. A key signs a token for each entity, which is put to `$cbs`. A ready-made signature is put as it is.
-3. Neither repr nor errors show keys or tokens.
+1. Messaging uses TLS, unless there is `UseDevelopmentEmulator=true` or the address starts with `amqp://`. The default port
+   is 5671 with TLS, and 5672 without.
+2. Management uses TLS likewise, or not if the address starts with `http://`. The default port is 443 with TLS, and without
+   5300, where the vendor's emulator has it.
+3. A key signs a token for each entity, which is put to `$cbs`. A ready-made signature is put as it is.
+4. Neither repr nor errors show keys or tokens.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ _ENDPOINT = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 AMQP_SCHEMES = ("sb", "amqp", "amqps")
+HTTPS_PORT = 443
+EMULATOR_HTTP_PORT = 5300
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,18 @@ class Endpoint:
         return sign(self.resource(path), self.key_name, self.key, expires)
 
 
+@dataclass(frozen=True, slots=True)
+class ManagementAddress(Endpoint):
+    """The HTTP address of a namespace, and the credentials for it."""
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.authority}"
+
+    def resource(self, path: str) -> str:
+        return f"{self.url}/{path}"
+
+
 def parse_connection_string(text: str) -> Endpoint:
     """The AMQP endpoint. Raises ValueError, which quotes no value but a port: the others may be keys."""
     parts = split_connection_string(text, AMQP_SCHEMES)
@@ -77,6 +93,21 @@ def parse_connection_string(text: str) -> Endpoint:
     return Endpoint(
         parts.host,
         parts.port or (5671 if tls else 5672),
+        tls,
+        parts.key_name,
+        parts.key,
+        parts.token,
+        parts.entity_path,
+    )
+
+
+def management_address(text: str) -> ManagementAddress:
+    """The address of the management API. Raises ValueError as above."""
+    parts = split_connection_string(text, (*AMQP_SCHEMES, "http", "https"))
+    tls = parts.scheme in ("https", "amqps") or not (parts.emulator or parts.scheme in ("http", "amqp"))
+    return ManagementAddress(
+        parts.host,
+        parts.port or (HTTPS_PORT if tls else EMULATOR_HTTP_PORT),
         tls,
         parts.key_name,
         parts.key,

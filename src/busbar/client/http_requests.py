@@ -4,20 +4,27 @@
 2. If the server has closed an idle connection, the client discards it before it sends anything on it.
 3. CannotConnect means that nothing was sent. ConnectionLost means that the request may have been carried out.
 4. The size of a response is limited, whatever its headers announce.
+5. The cause of an error (`__cause__`) is the error of the operating system or of TLS, if there is one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from busbar.client.errors import BusbarClientError, CannotConnect, ConnectionLost
 
 MOST_CONNECTIONS = 8
-HEAD_BYTES = 64 * 1024
-BODY_BYTES = 64 * 1024 * 1024
+HEAD_BYTES = 256 * 1024
+"""The properties of a message are headers. They have up to 64 KB, before what JSON adds."""
+BODY_BYTES = 128 * 1024 * 1024
+"""More than the largest message."""
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
 _END_OF_HEAD = b"\r\n\r\n"
 
 
@@ -25,13 +32,28 @@ class NotHttp(BusbarClientError):
     """The server's response is not the HTTP that this client reads."""
 
 
+class HttpHeaders(Mapping[str, str]):
+    """Headers that are found whatever the case of their names, and listed as they were sent."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        self._pairs = {name.lower(): (name, value) for name, value in pairs}
+
+    def __getitem__(self, name: str) -> str:
+        return self._pairs[name.lower()][1]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _value in self._pairs.values())
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+
 @dataclass(frozen=True, slots=True)
 class HttpReply:
     """A response that was read to its end."""
 
     status: int
-    headers: Mapping[str, str] = field(repr=False)
-    """By their names in lower case."""
+    headers: HttpHeaders = field(repr=False)
     body: bytes = field(repr=False)
 
 
@@ -94,9 +116,9 @@ class HttpConnections:
         except ssl.SSLCertVerificationError as problem:
             raise BusbarClientError(
                 f"The certificate of {self._authority} is not trusted: {problem.verify_message}."
-            ) from None
+            ) from problem
         except OSError as problem:
-            raise CannotConnect(f"{self._authority} cannot be reached: {problem}.") from None
+            raise CannotConnect(f"{self._authority} cannot be reached: {reason_of(problem)}.") from problem
         self.opened += 1
         return _HttpConnection(reader, writer, self._authority)
 
@@ -140,7 +162,9 @@ class _HttpConnection:
                 f"{self._authority} closed the connection before the end of its response."
             ) from None
         except OSError as problem:
-            raise ConnectionLost(f"The connection to {self._authority} was lost: {problem}.") from None
+            raise ConnectionLost(
+                f"The connection to {self._authority} was lost: {reason_of(problem)}."
+            ) from problem
         except (asyncio.LimitOverrunError, ValueError) as problem:
             raise NotHttp(f"The response of {self._authority} is not HTTP: {problem}.") from None
 
@@ -159,19 +183,25 @@ class _HttpConnection:
             body = await self._read_to_end()
         return HttpReply(status, headers, body)
 
-    async def _read_head(self) -> tuple[int, dict[str, str]]:
-        head = (await self._reader.readuntil(_END_OF_HEAD)).decode("latin-1")
+    async def _read_head(self) -> tuple[int, HttpHeaders]:
+        try:
+            head = (await self._reader.readuntil(_END_OF_HEAD)).decode("latin-1")
+        except asyncio.IncompleteReadError as short:
+            if short.partial[:5] != b"HTTP/"[: len(short.partial)]:
+                raise ValueError("it does not begin with a status line") from None
+            raise
         first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
         version, _, rest = first.partition(" ")
         code = rest.partition(" ")[0]
         if version not in ("HTTP/1.1", "HTTP/1.0") or len(code) != 3 or not code.isdigit():
             raise ValueError("it does not begin with a status line")
-        headers = {}
+        pairs = []
         for line in lines:
             name, colon, value = line.partition(":")
             if not colon:
                 raise ValueError("a header has no colon")
-            headers[name.strip().lower()] = value.strip()
+            pairs.append((name.strip(), value.strip()))
+        headers = HttpHeaders(pairs)
         if version == "HTTP/1.0" or "close" in headers.get("connection", "").lower():
             self._stays_open = False
         return int(code), headers
@@ -201,6 +231,17 @@ class _HttpConnection:
         while await self._reader.readuntil(b"\r\n") != b"\r\n":
             pass  # trailing headers
         return b"".join(chunks)
+
+
+def reason_of(problem: OSError) -> str:
+    """What the operating system says, without the addresses that asyncio adds: "Connection refused"."""
+    if isinstance(problem, ssl.SSLError | socket.gaierror):
+        return problem.strerror or str(problem)
+    if problem.errno:
+        return os.strerror(problem.errno)
+    # A name may have several addresses. Then the numbers are only in the text, and the last one was tried last.
+    numbers = _NUMBER.findall(str(problem))
+    return os.strerror(int(numbers[-1])) if numbers else str(problem) or "the connection was closed"
 
 
 def _length(text: str, base: int, before: int) -> int:

@@ -24,24 +24,13 @@ from busbar.model.entities import (
     TypedText,
     authorization_rules_of,
 )
-from busbar.model.properties import EntityProperty, PropertyType, properties_of
+from busbar.model.properties import CORRELATION, EntityProperty, PropertyType, properties_of
 
 Json = dict[str, object]
 NamedRules = Sequence[tuple[str, RuleDescription]]
 
 EVERYTHING = "1=1"
 NOTHING = "1=0"
-CORRELATION = {
-    "ContentType": "content_type",
-    "CorrelationId": "correlation_id",
-    "Label": "label",
-    "MessageId": "message_id",
-    "ReplyTo": "reply_to",
-    "ReplyToSessionId": "reply_to_session_id",
-    "SessionId": "session_id",
-    "To": "to",
-}
-"""The system properties of a correlation filter, and its fields."""
 
 
 def entity_document(name: str, description: EntityDescription) -> Json:
@@ -104,7 +93,7 @@ def _expression(sql: SqlFilter | SqlAction) -> Json:
 
 
 def _correlation(filter: CorrelationFilter) -> Json:
-    system = {key: getattr(filter, field) for key, field in CORRELATION.items()}
+    system = {key: getattr(filter, field) for key, field in sorted(CORRELATION.items())}
     found: Json = {key: value for key, value in system.items() if value is not None}
     if filter.properties:
         found["Properties"] = {key: _value(value) for key, value in filter.properties}

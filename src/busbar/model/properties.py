@@ -212,3 +212,15 @@ ELEMENTS: dict[type[EntityDescription], tuple[str, ...]] = {
 """Every element of a description in ATOM, in the order of the service. Elements that are not properties are written by the
 broker only, except DefaultRuleDescription, which clients send at creation."""
 # fmt: on
+
+CORRELATION = {
+    "CorrelationId": "correlation_id",
+    "MessageId": "message_id",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "Label": "label",
+    "SessionId": "session_id",
+    "ReplyToSessionId": "reply_to_session_id",
+    "ContentType": "content_type",
+}
+"""The system properties of a correlation filter: the elements of ATOM, in the order of the service, and the fields."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import re
+import socket
 import time
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -81,6 +83,44 @@ def test_nobody_is_there(capsys: Capture) -> None:
         "busbar: no Busbar answers at http://localhost:5 (Connection refused); start one with"
     )
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"AMQP\x00\x01\x00\x00", "no Busbar answers at http://127.0.0.1:{} (what does is not HTTP); start"),
+        (
+            b"",
+            "no Busbar answers at http://127.0.0.1:{} (the connection was closed before the end of the answer)",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\n\r\n<html>",
+            "what answers at http://127.0.0.1:{} is not a Busbar: the response",
+        ),
+        (b"HTTP/1.1 418 X\r\n\r\n", "the list of queues was refused: I'm a Teapot"),
+        (b"HTTP/1.1 503 X\r\n\r\n<Error><Detail>Later.</Detail></Error>", "the broker failed (503): Later."),
+    ],
+    ids=["amqp", "nothing", "html", "teapot", "busy"],
+)
+def test_something_else_is_there(answer: bytes, words: str, capsys: Capture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(answer)
+
+        thread = Thread(target=serve)
+        thread.start()
+        port = listener.getsockname()[1]
+        code = run(
+            ["queue", "list", "--connection-string", CONNECTION.replace("localhost:5", f"127.0.0.1:{port}")]
+        )
+        thread.join()
+    err = capsys.readouterr().err
+    assert err.startswith(f"busbar: {words.format(port)}"), err
+    assert (code, err.count("\n")) == (4 if "refused" in words else 1, 1)
 
 
 @pytest.mark.parametrize("noun", ["queue", "topic", "subscription", "rule"])

@@ -35,7 +35,7 @@ def found(text: str, data: Path = Path("nowhere")) -> ManagementEndpoint:
 )
 def test_connection_strings_say_where_and_how(endpoint: str, address: str) -> None:
     target = found(f"{endpoint};{KEYS}")
-    assert target.address == address
+    assert target.url == address
     assert (target.key_name, target.key) == ("Root", "se/cret+key=")
     assert "se/cret" not in repr(target)
     assert find_target(ConnectionOptions(target.connection_string, Path("nowhere"), None), {}) == target
@@ -109,7 +109,7 @@ def test_the_endpoint_file_is_for_its_owner_alone_and_is_replaced(
     assert read_endpoint(tmp_path) == endpoint(directory, "127.0.0.1")
     assert "secret" not in repr(read_endpoint(tmp_path))
     write_endpoint(tmp_path, endpoint(directory, "[::1]"))
-    assert find_target(ConnectionOptions(None, tmp_path, None), {}).address == "http://[::1]:5672"
+    assert find_target(ConnectionOptions(None, tmp_path, None), {}).url == "http://[::1]:5672"
     remove_endpoint(tmp_path)
     remove_endpoint(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["busbar.lock"]
@@ -123,7 +123,7 @@ def test_tls_and_its_authority_where_the_network_could_listen(
     ca.touch()
     write_endpoint(tmp_path, endpoint(directory, "10.1.2.3", ca=str(ca)))
     target = find_target(ConnectionOptions(None, tmp_path, None), {})
-    assert target.address == "https://10.1.2.3:5671"
+    assert target.url == "https://10.1.2.3:5671"
     assert target.authorities == (ca,)
     own = tmp_path / "own.pem"
     with pytest.raises(CommandFailure, match="there is no such file"):

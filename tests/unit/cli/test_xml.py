@@ -4,21 +4,31 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from busbar.cli.atom_xml import (
-    AtomEntry,
-    NotAtom,
-    local_name,
+from busbar.cli.entity_kinds import KINDS, QUEUE, SUBSCRIPTION, TOPIC, EntityCommandKind
+from busbar.cli.entity_view import as_json, details, row
+from busbar.client.administration_rules import (
+    CorrelationRuleFilter,
+    RuleProperties,
+    SqlRuleAction,
+    SqlRuleFilter,
+    TrueRuleFilter,
+    read_rule,
+    write_rule,
+)
+from busbar.client.administration_xml import (
+    AtomContent,
+    NotAtomReply,
     new_description,
     read_entry,
     read_error,
     read_feed,
+    remove,
     set_text,
     text_of,
     write_entry,
 )
-from busbar.cli.entity_kinds import KINDS, QUEUE, SUBSCRIPTION, TOPIC, EntityCommandKind
-from busbar.cli.entity_view import as_json, details, row
-from busbar.cli.rule_xml import Correlation, RuleXml, SqlExpression, Value, read_rule, write_rule
+from busbar.model.atom import local_name
+from busbar.model.entities import TypedText
 
 # As the service writes it: the description has a namespace of its own, the counts another.
 QUEUE_ENTRY = b"""<entry xmlns="http://www.w3.org/2005/Atom"><id>http://h/a%2Fb</id><title type="text">a/b</title>
@@ -38,7 +48,7 @@ QUEUE_ENTRY = b"""<entry xmlns="http://www.w3.org/2005/Atom"><id>http://h/a%2Fb<
 </QueueDescription></content></entry>"""
 
 
-def parsed(body: bytes) -> AtomEntry:
+def parsed(body: bytes) -> AtomContent:
     entry = read_entry(body)
     assert entry is not None
     return entry
@@ -110,15 +120,16 @@ def test_rows_of_topics_and_subscriptions() -> None:
     topic = new_description("TopicDescription")
     set_text(topic, "SubscriptionCount", "2", TOPIC.elements)
     set_text(topic, "Status", "Active", TOPIC.elements)
-    assert row(TOPIC, AtomEntry("t", topic)) == ("t", "Active", "2", "0", "0 B")
-    assert row(SUBSCRIPTION, AtomEntry("s", new_description("SubscriptionDescription"))) == (
+    assert row(TOPIC, AtomContent("t", topic)) == ("t", "Active", "2", "0", "0 B")
+    assert row(SUBSCRIPTION, AtomContent("s", new_description("SubscriptionDescription"))) == (
         "s",
         "",
         "0",
         "0",
     )
     assert (
-        as_json(SUBSCRIPTION, AtomEntry("s", new_description("SubscriptionDescription")), "t")["topic"] == "t"
+        as_json(SUBSCRIPTION, AtomContent("s", new_description("SubscriptionDescription")), "t")["topic"]
+        == "t"
     )
 
 
@@ -140,51 +151,61 @@ def test_feeds() -> None:
     ],
 )
 def test_what_is_not_atom(body: bytes) -> None:
-    with pytest.raises(NotAtom):
+    with pytest.raises(NotAtomReply):
         read_entry(body)
 
 
 def test_errors_are_shown_without_their_codes() -> None:
     body = b"<Error><Code>409</Code><Detail>SubCode=40900. Conflict.  It\nexists. TrackingId:1, Timestamp:2</Detail></Error>"
-    assert read_error(body) == "Conflict. It exists."
-    assert read_error(b"<Error><Code>500</Code></Error>") == ""
-    assert read_error(b"nonsense") == ""
+    assert read_error(body) == (40900, "Conflict. It exists.")
+    assert read_error(b"<Error><Code>500</Code></Error>") == (0, "")
+    assert read_error(b"nonsense") == (0, "")
 
 
 @pytest.mark.parametrize(
     "rule",
     [
-        RuleXml("all", SqlExpression("1=1", kind="TrueFilter")),
-        RuleXml("sql", SqlExpression("a < 5 AND b = '&'"), SqlExpression("SET a = 1", kind="SqlRuleAction")),
-        RuleXml("parameters", SqlExpression("a < @p", {"@p": Value("int", "5")})),
-        RuleXml(
+        RuleProperties("all", TrueRuleFilter()),
+        RuleProperties("sql", SqlRuleFilter("a < 5 AND b = '&'"), SqlRuleAction("SET a = 1")),
+        RuleProperties("parameters", SqlRuleFilter("a < @p", {"@p": TypedText("long", "5")})),
+        RuleProperties(
             "equal",
-            Correlation(
-                {"CorrelationId": "c", "Label": "l", "ContentType": "t"},
-                {
-                    "region": Value("string", "eu"),
-                    "count": Value("int", "5"),
-                    "when": Value("dateTime", "2020"),
+            CorrelationRuleFilter(
+                correlation_id="c",
+                label="",
+                content_type="t",
+                properties={
+                    "region": TypedText("string", "eu"),
+                    "count": TypedText("int", "05"),
+                    "when": TypedText("dateTime", "2020"),
                 },
             ),
         ),
     ],
 )
-def test_rules_come_back_as_they_were_written(rule: RuleXml) -> None:
+def test_rules_come_back_as_they_were_written(rule: RuleProperties) -> None:
     body = write_entry(write_rule(rule))
-    written = parsed(body)
-    assert read_rule(AtomEntry(rule.name, written.description)) == rule
+    assert read_rule(AtomContent(rule.name, parsed(body).description), typed=True) == rule
     assert b'i:type="' in body
 
 
 def test_the_prefix_of_a_value_s_type_is_declared_where_it_is_used() -> None:
-    rule = RuleXml("r", Correlation({}, {"n": Value("int", "5")}))
+    rule = RuleProperties("r", CorrelationRuleFilter(properties={"n": 5}))
     body = write_entry(write_rule(rule)).decode()
     assert '<Value xmlns:d6p1="http://www.w3.org/2001/XMLSchema" i:type="d6p1:int">5</Value>' in body
 
 
 def test_a_description_has_the_default_namespace() -> None:
     # `i:type="SqlFilter"` is a name in the namespace without a prefix.
-    body = write_entry(write_rule(RuleXml("r", SqlExpression("1=1")))).decode()
+    body = write_entry(write_rule(RuleProperties("r", SqlRuleFilter("1=1")))).decode()
     assert '<RuleDescription xmlns="http://schemas.microsoft.com' in body
+    assert "ns0" not in body
     assert isinstance(parsed(body.encode()).description, Element)
+
+
+def test_a_description_that_was_read_is_written_without_prefixes() -> None:
+    described = parsed(QUEUE_ENTRY).description
+    remove(described, "CountDetails")  # it has a namespace of its own, and is never sent
+    body = write_entry(described)
+    assert b'<AuthorizationRule i:type="SharedAccessAuthorizationRule">' in body
+    assert b"<FromTheFuture>x</FromTheFuture>" in body and b"ns0" not in body

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,14 +11,12 @@ import pytest
 from busbar.client import (
     UNLIMITED,
     AdministrationClient,
-    BlockingAdministrationClient,
     QueueProperties,
     SubscriptionProperties,
     TopicProperties,
 )
 from busbar.client.administration_descriptions import read_properties, settable, write_properties
 from busbar.client.administration_properties import QueueOptions, SubscriptionOptions, TopicOptions
-from busbar.client.administration_requests import management_address
 from busbar.client.administration_xml import (
     NotAtomReply,
     read_entry,
@@ -29,6 +26,7 @@ from busbar.client.administration_xml import (
     write_entry,
     write_span,
 )
+from busbar.client.connection_string import management_address
 from busbar.model.duration import read_duration
 
 
@@ -133,17 +131,6 @@ def test_addresses(text: str, url: str) -> None:
     address = management_address(f"{text};SharedAccessKeyName=n;SharedAccessKey=secret")
     assert address.url == url
     assert "secret" not in repr(address)
-
-
-def test_both_faces_have_the_same_methods() -> None:
-    def methods(kind: type) -> dict[str, list[str]]:
-        return {
-            name: list(inspect.signature(value).parameters)
-            for name, value in vars(kind).items()
-            if inspect.isfunction(value) and not name.startswith("_")
-        }
-
-    assert methods(BlockingAdministrationClient) == methods(AdministrationClient)
 
 
 def test_every_method_of_the_vendor_is_there() -> None:

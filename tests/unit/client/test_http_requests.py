@@ -156,7 +156,7 @@ async def test_a_response_that_breaks_off_is_a_lost_connection(answer: bytes | N
         b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
-        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000 + b"\r\n\r\n",
     ],
 )
 async def test_what_is_not_http_is_refused_and_not_tried_again(answer: bytes) -> None:
@@ -165,6 +165,15 @@ async def test_what_is_not_http_is_refused_and_not_tried_again(answer: bytes) ->
             await connections.request("GET", "/", {})
         assert not caught.value.retryable
         assert (await connections.request("GET", "/", {})).body == b"hello", "on another connection"
+
+
+async def test_headers_keep_their_names_and_are_found_by_any() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nmyProperty: 1\r\nX: \xe9\r\n\r\n"
+    async with answering(answer) as (connections, _):
+        headers = (await connections.request("GET", "/", {})).headers
+    assert [*headers.items()] == [("Content-Length", "0"), ("myProperty", "1"), ("X", "é")]
+    assert headers["MYPROPERTY"] == headers.get("myproperty") == "1"
+    assert "y" not in headers
 
 
 async def test_a_body_without_a_length_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,8 +195,10 @@ async def test_no_server_is_no_connection() -> None:
     port = server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()
-    with pytest.raises(CannotConnect):
-        await HttpConnections("127.0.0.1", port, None).request("GET", "/", {})
+    for host in ("127.0.0.1", "localhost"):
+        with pytest.raises(CannotConnect, match="cannot be reached: Connection refused\\.") as caught:
+            await HttpConnections(host, port, None).request("GET", "/", {})
+        assert isinstance(caught.value.__cause__, OSError)
 
 
 async def test_a_cancelled_request_leaves_no_half_read_connection() -> None:

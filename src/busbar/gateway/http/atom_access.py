@@ -8,7 +8,8 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element
 
 from busbar.gateway.http.atom_values import write_time
-from busbar.gateway.http.atom_xml import INSTANCE, XmlWriter, child, children, text_of, type_of
+from busbar.gateway.http.atom_xml import XmlWriter, child, children, text_of, type_of
+from busbar.model.atom import INSTANCE
 from busbar.model.entities import AuthorizationRule, Right
 from busbar.model.errors import ArgumentError
 

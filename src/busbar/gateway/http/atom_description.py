@@ -28,8 +28,9 @@ from busbar.gateway.http.atom_values import (
     write_boolean,
     write_time,
 )
-from busbar.gateway.http.atom_xml import COUNTS, XmlWriter, exact_text_of, text_of
+from busbar.gateway.http.atom_xml import XmlWriter, exact_text_of, text_of
 from busbar.model.api import EntityView, RuntimeProperties
+from busbar.model.atom import COUNTS
 from busbar.model.duration import read_duration, write_duration
 from busbar.model.entities import (
     Description,

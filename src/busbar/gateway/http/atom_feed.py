@@ -10,8 +10,9 @@ from __future__ import annotations
 from busbar.gateway.http.atom_description import EntityAnswer, Site, write_description
 from busbar.gateway.http.atom_rule import write_rule
 from busbar.gateway.http.atom_values import write_time
-from busbar.gateway.http.atom_xml import ATOM, INSTANCE, SERVICE_BUS, XmlWriter
+from busbar.gateway.http.atom_xml import XmlWriter
 from busbar.model.api import NamespaceProperties
+from busbar.model.atom import ATOM, INSTANCE, SERVICE_BUS
 from busbar.model.entities import RuleDescription, Tier
 from busbar.model.names import parent_and_name
 

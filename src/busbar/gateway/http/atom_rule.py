@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from xml.etree.ElementTree import Element
 
 from busbar.gateway.http.atom_values import read_any, write_any, write_time
-from busbar.gateway.http.atom_xml import SCHEMA, XmlWriter, child, children, exact_text_of, text_of, type_of
+from busbar.gateway.http.atom_xml import XmlWriter, child, children, exact_text_of, text_of, type_of
+from busbar.model.atom import SCHEMA
 from busbar.model.entities import (
     DEFAULT_RULE,
     CorrelationFilter,
@@ -28,19 +29,10 @@ from busbar.model.entities import (
     TypedText,
 )
 from busbar.model.errors import ArgumentError
+from busbar.model.properties import CORRELATION
 
 Parameters = tuple[tuple[str, PropertyValue | TypedText], ...]
 
-_CORRELATION = {
-    "CorrelationId": "correlation_id",
-    "MessageId": "message_id",
-    "To": "to",
-    "ReplyTo": "reply_to",
-    "Label": "label",
-    "SessionId": "session_id",
-    "ReplyToSessionId": "reply_to_session_id",
-    "ContentType": "content_type",
-}
 _COMPATIBILITY_LEVEL = "20"
 
 
@@ -68,7 +60,7 @@ def _read_filter(element: Element | None) -> RuleFilter:
         case "CorrelationFilter":
             values = {
                 attribute: text
-                for name, attribute in _CORRELATION.items()
+                for name, attribute in CORRELATION.items()
                 if (text := exact_text_of(element, name)) is not None
             }
             return CorrelationFilter(**values, properties=_read_parameters(element, "Properties"))
@@ -141,7 +133,7 @@ def _write_filter(xml: XmlWriter, rule_filter: RuleFilter) -> None:
             case SqlFilter():
                 _write_sql(xml, rule_filter.expression, rule_filter.parameters)
             case CorrelationFilter():
-                for name, attribute in _CORRELATION.items():
+                for name, attribute in CORRELATION.items():
                     text: str | None = getattr(rule_filter, attribute)
                     if text is not None:
                         xml.element(name, text)

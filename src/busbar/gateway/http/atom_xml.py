@@ -8,7 +8,6 @@ attributes may come from clients, and are always escaped.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from xml.etree.ElementTree import Element, ParseError
@@ -17,16 +16,9 @@ from xml.sax.saxutils import escape, quoteattr
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
+from busbar.model.atom import INSTANCE, UNPRINTABLE, local_name
 from busbar.model.errors import ArgumentError
 
-ATOM = "http://www.w3.org/2005/Atom"
-SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
-COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
-SCHEMA = "http://www.w3.org/2001/XMLSchema"
-INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-
-# Characters that XML 1.0 cannot have, not even escaped.
-_UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPACE = " \t\r\n"
 
 
@@ -54,10 +46,6 @@ def read_entry(body: bytes) -> tuple[str, Element]:
             f"The entry's 'content' has {len(content)} elements; it must have one description."
         )
     return local_name(content[0]), content[0]
-
-
-def local_name(element: Element) -> str:
-    return element.tag.rpartition("}")[2]
 
 
 def child(element: Element, name: str) -> Element | None:
@@ -118,4 +106,4 @@ def _attributes(attributes: dict[str, str] | None) -> str:
 
 
 def _printable(text: str) -> str:
-    return _UNPRINTABLE.sub("�", text)
+    return UNPRINTABLE.sub("�", text)
