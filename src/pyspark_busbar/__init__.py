@@ -29,28 +29,38 @@ class DefaultSource(DataSource):
         return "busbar"
 
     def schema(self) -> StructType:
+        from busbar.spark.errors import errors_in_short
         from busbar.spark.read_schema import schema_of_read
 
-        return schema_of_read(self.options)
+        with errors_in_short():
+            return schema_of_read(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from busbar.spark.batch_reader import batch_reader
+        from busbar.spark.errors import errors_in_short
         from busbar.spark.options import SourceOptions
 
-        return batch_reader(SourceOptions.parse(self.options, streaming=False), schema)
+        with errors_in_short():
+            return batch_reader(SourceOptions.parse(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from busbar.spark.errors import errors_in_short
         from busbar.spark.options import SourceOptions
         from busbar.spark.source import StreamReader
 
-        return StreamReader(SourceOptions.parse(self.options, streaming=True), schema)
+        with errors_in_short():
+            return StreamReader(SourceOptions.parse(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from busbar.spark.errors import errors_in_short
         from busbar.spark.sink import batch_writer
 
-        return batch_writer(dict(self.options), schema, overwrite)
+        with errors_in_short():
+            return batch_writer(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from busbar.spark.errors import errors_in_short
         from busbar.spark.sink import stream_writer
 
-        return stream_writer(dict(self.options), schema, overwrite)
+        with errors_in_short():
+            return stream_writer(dict(self.options), schema, overwrite)

@@ -12,7 +12,7 @@ from busbar.client.blocking import connect
 from busbar.client.blocking_administration import BlockingAdministrationClient
 from busbar.jobs.insight_figures import EntityCounts
 from harness.serving import PATIENCE, Busbar
-from tests.interop.test_job_commands import ENDS_WITHIN, LISTENER, SLACK, nowhere, run, running
+from tests.interop.test_job_commands import LISTENER, nowhere, run, running
 
 pytest.importorskip("pyspark")
 
@@ -34,9 +34,7 @@ def test_it_reports_that_it_waits_for_its_broker_and_ends_on_a_signal(
 ) -> None:
     with running(tmp_path, nowhere(), "insight", "orders") as command:
         command.wait_for("waiting for the broker at 127.0.0.1")
-        code, seconds = command.end(number)
-        assert seconds < ENDS_WITHIN + SLACK
-        assert code == 128 + number
+        assert command.end(number) == 128 + number
         assert "Traceback" not in command.errors and len(command.errors.splitlines()) <= 3, command.errors
         assert not (tmp_path / "insight.html").exists()
 
@@ -49,9 +47,7 @@ def test_a_watch_that_a_signal_ends_leaves_no_tap(
         command.wait_for("watching for 300 s")
         with connect(server.connection_string) as factory:
             assert len(factory.taps("orders").list()) == 1
-            code, seconds = command.end(number)
-            assert seconds < ENDS_WITHIN + SLACK
-            assert code == 128 + number
+            assert command.end(number) == 128 + number
             assert factory.taps("orders").list() == ()
         assert "Traceback" not in command.errors and len(command.errors.splitlines()) <= 4, command.errors
 

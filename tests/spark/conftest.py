@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from busbar.client import OutgoingMessage, encode
-from busbar.client.blocking import BlockingFactory, BlockingTaps, connect
+from busbar.client import OutgoingMessage, Received, encode
+from busbar.client.blocking import BlockingFactory, BlockingReceiver, BlockingTaps, connect
 from busbar.spark.session import open_session
 from harness.object_store import CREDENTIALS
 from harness.serving import Busbar
@@ -27,6 +28,11 @@ SOURCES = Path(__file__).resolve().parents[2] / "src"
 VARIABLE = "BUSBAR_TEST_CONNECTION"
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For Java that lives shortly: half of what it would spend goes into making code fast that runs a few times."""
+PATIENCE = 500.0
+"""Of a test that waits, on a machine that is busy: less than the limit for what hangs."""
+RECEIVE_SECONDS = 60.0
+"""How long a receiver waits for messages that are there."""
+MOST_LOCKED = 500
 FAST = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
@@ -62,7 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
     for item in items:
         if here in item.path.parents and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(600))
         if STANDALONE and item.path.parent == here and item.path.name in NOT_STANDALONE:
             item.add_marker(pytest.mark.skip(reason=NOT_STANDALONE[item.path.name]))
 
@@ -121,6 +127,16 @@ def server_mark() -> pytest.Mark:
     return pytest.mark.server(QUEUES).mark
 
 
+def received(receiver: BlockingReceiver, count: int) -> list[Received]:
+    """So many messages, which are there. A call of the receiver returns those that have come, which may be fewer."""
+    found: list[Received] = []
+    while len(found) < count:
+        more = receiver.receive(count - len(found), RECEIVE_SECONDS)
+        assert more, f"{len(found)} of {count}"
+        found += more
+    return found
+
+
 def numbered(first: int, last: int) -> list[bytes]:
     """Bodies, from the first number up to but without the last."""
     return [f"body {number}".encode() for number in range(first, last)]
@@ -177,8 +193,7 @@ class Namespace:
         taken: list[bytes] = []
         with self.factory.receiver(entity) as receiver:
             while len(taken) < count:
-                messages = receiver.receive(count - len(taken), 10)
-                assert messages, f"{len(taken)} of {count}"
+                messages = received(receiver, min(count - len(taken), MOST_LOCKED))
                 receiver.complete(messages)
                 taken += [message.payload for message in messages]
         return taken
@@ -238,6 +253,12 @@ def wide(server: Busbar) -> str:
     return _fresh(server, "wide")
 
 
+def explained(frame: DataFrame) -> str:
+    """The formatted plan, as `explain` prints it."""
+    jvm: Any = frame.sparkSession.sparkContext._jvm
+    return str(jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted"))
+
+
 class Collected:
     """What a query wrote, batch by batch; a batch that is repeated replaces itself."""
 
@@ -266,10 +287,14 @@ def collected() -> Collected:
 
 def run_now(frame: DataFrame, checkpoint: Path, sink: Collected) -> None:
     """All that is available now, to its end."""
-    query = (
+    wait_for_end(
         frame.writeStream.foreachBatch(sink)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(90)
+
+
+def wait_for_end(query: StreamingQuery) -> None:
+    """Wait until a query has ended by itself. Raises what ended it."""
+    assert query.awaitTermination(int(PATIENCE)), f"it does not end: {query.status}"

@@ -9,7 +9,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from busbar.client import OutgoingMessage, Received, encode
 from busbar.message.decoded import DecodedMessage
-from tests.spark.conftest import Namespace
+from tests.spark.conftest import RECEIVE_SECONDS, Namespace
 
 
 def bury(
@@ -24,7 +24,7 @@ def bury(
     buried = 0
     with namespace.factory.receiver(queue) as receiver:
         while buried < len(messages):
-            received = receiver.receive(len(messages), 10)
+            received = receiver.receive(len(messages), RECEIVE_SECONDS)
             assert received
             for turn, reason in enumerate(reasons):
                 those = [message for message in received if message.sequence_number % len(reasons) == turn]
@@ -46,7 +46,7 @@ def take(namespace: Namespace, entity: str, count: int, sub_queue: str = "") -> 
     taken: list[Received] = []
     with namespace.factory.receiver(entity, sub_queue=sub_queue) as receiver:
         while len(taken) < count:
-            received = receiver.receive(count - len(taken), 10)
+            received = receiver.receive(count - len(taken), RECEIVE_SECONDS)
             assert received, f"{len(taken)} of {count}"
             receiver.complete(received)
             taken += received

@@ -1,9 +1,10 @@
 """Runs the recipes of docs/spark-recipes.md, which the directory has as files, and samples/spark/sessions.py.
 
-    python -m tests.spark.recipes_program [--stop]
+    python -m tests.spark.recipes_program [--stop | SECONDS]
 
 With --stop each stops between its result and its settlement, the sample in its second batch. A line is printed for each that
-has got there, and the next one begins. Then the program waits to be killed.
+has got there, and the next one begins. Then the program waits to be killed. Without it, the number is the time, in seconds
+since 1970, at which the locks of an earlier run have expired.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from busbar.client.blocking import BlockingReceiver
 from busbar.spark.session import local_session
 
-RECIPES = ("takings.py", "deliveries.py", "refunds.py")
+LOCKING = "refunds.py"
+RECIPES = ("takings.py", "deliveries.py", LOCKING)
 SAMPLE = str(Path(__file__).resolve().parents[2] / "samples" / "spark" / "sessions.py")
 SAMPLE_ARGUMENTS = ("workflows", "output", "--batch", "60")
 LATER = {"write": 1}
@@ -59,10 +61,12 @@ def run(name: str, *arguments: str) -> None:
     runpy.run_path(name, run_name="__main__")
 
 
-def main(stops: bool) -> None:
+def main(stops: bool, expired: float = 0.0) -> None:
     local_session("recipes")  # one for all
     if not stops:
-        for name in RECIPES:  # the last one when locks have expired
+        for name in RECIPES:
+            if name == LOCKING:
+                time.sleep(max(0.0, expired - time.time()))
             run(name)
         run(SAMPLE, *SAMPLE_ARGUMENTS, "--available-now")  # it stops the session
         return
@@ -75,4 +79,5 @@ def main(stops: bool) -> None:
 
 
 if __name__ == "__main__":
-    main("--stop" in sys.argv)
+    stops = "--stop" in sys.argv
+    main(stops, 0.0 if stops else float(sys.argv[1]))

@@ -15,10 +15,11 @@ from busbar.jobs.archive_location import ArchiveLocation
 from busbar.jobs.capture import Summary, capture
 from busbar.jobs.insight import insight
 from busbar.jobs.replay import replay
+from busbar.spark.errors import OptionError
 from busbar.spark.secrets import Secret
 from harness.object_store import ObjectStore
 from harness.waiting import eventually
-from tests.spark.conftest import Namespace, numbered
+from tests.spark.conftest import PATIENCE, Namespace, explained, numbered
 
 pytestmark = pytest.mark.timeout(600)  # a bound for what hangs: a machine that is busy takes minutes
 
@@ -44,6 +45,20 @@ def bodies(namespace: Namespace, url: str) -> list[bytes]:
     return sorted(bytes(row.body) for row in frame.select("body").collect())
 
 
+def check_selection(namespace: Namespace, url: str, entity: str) -> None:
+    """A query of its own reads the columns that it names, and leaves out rows by filters in its plan."""
+    narrow = archive.read(namespace.spark, url, columns=["entity", "message_id", "sequence_number"])
+    few = narrow.where("message_id = 'body 7'")
+    assert [(row.entity, row.message_id) for row in few.collect()] == [(entity, "body 7")]
+    plan = explained(few)
+    assert "EqualTo(message_id,body 7)" in next(
+        line for line in plan.splitlines() if line.startswith("PushedFilters")
+    )
+    assert "raw" not in plan and "annotations" not in plan
+    with pytest.raises(OptionError, match="names 'bodies'"):
+        archive.read(namespace.spark, url, columns=["bodies"])
+
+
 @pytest.mark.req("D3")
 @pytest.mark.req("D4")
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
@@ -60,8 +75,9 @@ def test_an_archive_in_a_store_goes_on_and_is_replayed(
     assert captured(namespace, [wide], url, table_format).rows == {wide: 0}
     assert bodies(namespace, url) == sorted(numbered(0, 150))
     assert archive.dataset(url).count_rows() == 150
+    check_selection(namespace, url, wide)
     # All was committed, so the broker keeps nothing any more.
-    eventually(lambda: namespace.kept(wide) == 0, seconds=60)
+    eventually(lambda: namespace.kept(wide) == 0, seconds=PATIENCE)
     result = replay(url, queue, connection=Secret(file=str(namespace.secret)), session=namespace.spark)
     assert (result.found, result.sent) == (150, 150)
     replayed = sorted(bytes(row.body) for row in namespace.read(queue).select("body").collect())

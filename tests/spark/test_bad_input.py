@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from busbar.client.blocking import connect
 from harness.serving import Busbar, config_text
 from harness.waiting import eventually
-from tests.spark.conftest import QUEUES, Collected, Namespace, numbered, run_now
+from tests.spark.conftest import PATIENCE, QUEUES, Collected, Namespace, numbered, run_now, wait_for_end
 
 RULES = [
     {"Name": name, "Rights": [right], "PrimaryKey": f"key of {name}", "SecondaryKey": f"other key of {name}"}
@@ -37,10 +37,12 @@ def started(frame: DataFrame, checkpoint: Path, collected: Collected) -> Streami
 
 
 def failure(query: StreamingQuery) -> str:
-    """What a query says that ends by itself."""
+    """What a query says that ends by itself: the sentence of Busbar on the first line, and no trace."""
     with pytest.raises(StreamingQueryException) as caught:
-        query.awaitTermination(100)
-    return str(caught.value)
+        wait_for_end(query)
+    said = str(caught.value)
+    assert "[BUSBAR_" in said.splitlines()[0] and "Traceback" not in said and 'File "' not in said, said
+    return said
 
 
 def key_of(namespace: Namespace, rule: str) -> str:
@@ -85,7 +87,7 @@ def test_a_tap_that_was_truncated(namespace: Namespace, queue: str, collected: C
     run_now(namespace.stream(queue, **limits), checkpoint, collected)
     namespace.send(queue, [b"x" * 1000 for _ in range(100)])
     namespace.receive(queue, 105)
-    eventually(lambda: namespace.taps(queue).show("short").truncated, seconds=100)
+    eventually(lambda: namespace.taps(queue).show("short").truncated, seconds=PATIENCE)
     namespace.send(queue, numbered(5, 8))
     said = failure(started(namespace.stream(queue, **limits), checkpoint, collected))
     assert "[BUSBAR_DATA_LOSS]" in said and "truncated" in said and "'failOnDataLoss'" in said
@@ -100,7 +102,7 @@ def test_an_entity_that_goes_while_it_is_read(namespace: Namespace, queue: str, 
     frame = namespace.stream(queue, tap="live", startingPosition="earliest")
     namespace.send(queue, numbered(0, 3))
     query = started(frame, checkpoint, collected)
-    eventually(lambda: collected.has(3), seconds=100)
+    eventually(lambda: collected.has(3), seconds=PATIENCE)
     with ServiceBusAdministrationClient.from_connection_string(
         namespace.server.connection_string, connection_verify=str(namespace.server.data / "tls" / "ca.pem")
     ) as administration:
@@ -120,7 +122,7 @@ def test_an_entity_that_is_made_again_while_it_is_read(
     namespace.send(queue, numbered(0, 3))
     frame = namespace.stream(queue, tap="live", startingPosition="earliest")
     query = started(frame, namespace.checkpoint(), collected)
-    eventually(lambda: collected.has(3), seconds=100)
+    eventually(lambda: collected.has(3), seconds=PATIENCE)
     namespace.remake(queue)
     namespace.send(queue, numbered(0, 9))
     said = failure(query)
@@ -161,7 +163,7 @@ def test_columns_that_are_no_message(namespace: Namespace, queue: str) -> None:
                 .option("checkpointLocation", str(namespace.checkpoint()))
                 .start()
             )
-            query.awaitTermination(100)
+            wait_for_end(query)
     assert namespace.read(queue).count() == 0
 
 
@@ -194,13 +196,13 @@ def test_a_write_waits_for_a_broker_that_is_away(namespace: Namespace, tmp_path:
     )
     try:
         add(1)
-        eventually(lambda: written() == 1, seconds=100)
+        eventually(lambda: written() == 1, seconds=PATIENCE)
         server.kill()
         add(2)
         time.sleep(1)
         assert query.isActive
         server.start()
-        eventually(lambda: written() == 2, seconds=100)
+        eventually(lambda: written() == 2, seconds=PATIENCE)
         assert query.isActive
     finally:
         query.stop()

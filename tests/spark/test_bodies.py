@@ -21,7 +21,7 @@ from busbar.spark.errors import OptionError
 from busbar.spark.wire_format import framed
 from harness.schema_registry import basic, serving_schemas
 from pyspark_busbar import DefaultSource
-from tests.spark.conftest import Namespace
+from tests.spark.conftest import Namespace, wait_for_end
 from tests.unit.spark.protobuf_files import LINE, classes_of, set_of
 
 
@@ -252,13 +252,12 @@ def send_orders(namespace: Namespace, queue: str, bodies: list[bytes]) -> None:
 
 
 def run(stream: DataFrame, checkpoint: Path, perform: Any) -> None:
-    query = (
+    wait_for_end(
         stream.writeStream.foreachBatch(perform)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(120)
 
 
 def test_bodies_of_a_frame_by_the_options_of_the_source(spark: SparkSession, tmp_path: Path) -> None:

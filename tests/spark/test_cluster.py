@@ -25,7 +25,7 @@ from harness.serving import Properties, serving
 from tests.spark import pipeline_program
 from tests.spark.campaign import Program
 from tests.spark.cluster import Cluster, cluster
-from tests.spark.conftest import SOURCES, Namespace
+from tests.spark.conftest import PATIENCE, SOURCES, Namespace, received
 from tests.spark.pipeline_program import PAGE
 from tests.spark.worker_environment import listed_packages, make_environment, pack
 
@@ -54,21 +54,22 @@ class Pipeline:
             [encode(OutgoingMessage(step.encode(), session_id=name)) for step in STEPS for name in SESSIONS]
         )
 
-    def taken(self, queue: str) -> list[DecodedMessage]:
-        """All that is in a queue, taken out of it."""
-        found: list[DecodedMessage] = []
+    def taken(self, queue: str, count: int) -> list[DecodedMessage]:
+        """So many messages, which are in a queue, and what else comes: taken out of it."""
         with self._factory.receiver(queue) as receiver:
-            while messages := receiver.receive(MESSAGES, 1):
-                receiver.complete(messages)
-                found += [message.decode() for message in messages]
-        return found
+            messages = received(receiver, count)
+            messages += receiver.receive(count, 1)
+            receiver.complete(messages)
+        return [message.decode() for message in messages]
 
     def check(self) -> None:
-        copies = [(str(message.message_id), message.data or b"") for message in self.taken("copies")]
+        copies = [
+            (str(message.message_id), message.data or b"") for message in self.taken("copies", len(self.sent))
+        ]
         assert len(copies) == len(self.sent) and dict(copies) == self.sent
         steps = {
             (str(message.message_id), (message.data or b"").decode(), message.correlation_id)
-            for message in self.taken("steps")
+            for message in self.taken("steps", len(SESSIONS) * len(STEPS))
         }
         assert steps == {
             (f"{name} {number}", step, previous)
@@ -109,7 +110,7 @@ def test_a_worker_needs_the_packages_that_the_page_lists(namespace: Namespace, t
     namespace.send("orders", [b"a", b"b", b"c"])
     command = [str(python), "-c", WORKER, str(namespace.secret), *OF_THE_SERVER]
     done = subprocess.run(
-        command, env={"PYTHONPATH": str(package)}, capture_output=True, text=True, timeout=60
+        command, env={"PYTHONPATH": str(package)}, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -133,7 +134,7 @@ def test_the_program_runs_embedded(namespace: Namespace, tmp_path: Path) -> None
 
 
 @pytest.mark.req("D7")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
     """The commands of docs/spark-cluster.md: source, sink and sessions with state in a program of a user's, and capture and
     replay, which are ready to run. Capture gets a file that every node has; replay sends the connection string with what
@@ -176,7 +177,8 @@ def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
         rows = archive.dataset(tmp_path / "archive").to_table(["message_id", "body"]).to_pylist()
         assert len(rows) == MESSAGES and {row["message_id"]: row["body"] for row in rows} == sent
         copies = [
-            (str(message.message_id), message.data or b"") for message in pipeline.taken("orders-again")
+            (str(message.message_id), message.data or b"")
+            for message in pipeline.taken("orders-again", MESSAGES)
         ]
         assert len(copies) == MESSAGES and dict(copies) == sent
         pipeline.check()

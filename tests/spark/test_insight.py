@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from busbar.cli.main import run as busbar
-from busbar.client import OutgoingMessage, Received, encode
-from busbar.client.blocking import BlockingReceiver
+from busbar.client import OutgoingMessage, encode
 from busbar.jobs import archive, insight_sources
+from busbar.jobs import insight as insight_job
 from busbar.jobs.capture import capture
 from busbar.jobs.insight import Clients, EntitySettings, insight, render
 from busbar.jobs.insight_figures import Backlog, EntityReport
 from busbar.jobs.intervals import ValueRefused
 from busbar.spark.secrets import Secret
 from harness.waiting import eventually
-from tests.spark.conftest import Namespace
+from tests.spark.conftest import PATIENCE, Namespace, received
 
 QUEUES: dict[str, dict[str, object]] = {
     "orders": {"EnablePartitioning": True, "RequiresDuplicateDetection": True},
@@ -32,7 +33,7 @@ QUEUES: dict[str, dict[str, object]] = {
 }
 
 # a report looks at everything several times, and the machine may be busy
-pytestmark = [pytest.mark.timeout(300), pytest.mark.server(QUEUES)]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.server(QUEUES)]
 
 
 def trade(namespace: Namespace, queue: str) -> None:
@@ -51,25 +52,16 @@ def trade(namespace: Namespace, queue: str) -> None:
     with namespace.factory.sender(queue) as sender:
         sender.send(messages[:90])
         with namespace.factory.receiver(queue, delete=True) as receiver:
-            take(receiver, 90)
+            received(receiver, 90)
         sender.send(messages[90:])
         sender.send(messages[:10])
     with namespace.factory.receiver(queue, credit=300) as receiver:
-        taken = take(receiver, 210)
+        taken = received(receiver, 210)
         receiver.dead_letter(taken[:7], "spoiled", "it smells")
         receiver.dead_letter(taken[7:10], "unknown")
         receiver.complete(taken[10:190])
         receiver.abandon(taken[190:])
-        receiver.complete(take(receiver, 20))
-
-
-def take(receiver: BlockingReceiver, count: int) -> list[Received]:
-    taken: list[Received] = []
-    while len(taken) < count:
-        more = receiver.receive(count - len(taken), 10)
-        assert more, f"{len(taken)} of {count}"
-        taken += more
-    return taken
+        receiver.complete(received(receiver, 20))
 
 
 OUTCOMES = {
@@ -110,13 +102,13 @@ def test_a_report_counts_what_happened_and_advises(namespace: Namespace, tmp_pat
     namespace.taps("orders", "deadletter").create("insight", events=True, owner="me")
     trade(namespace, "orders")
     with namespace.factory.receiver("orders", sub_queue="deadletter") as receiver:
-        receiver.complete(take(receiver, 3))
+        receiver.complete(received(receiver, 3))
     namespace.send("quiet", [b"one", b"two", b"three"])
     # Another tap keeps what was done with before this report makes its own.
     namespace.taps("drained").create("archive", owner="other")
     namespace.send("drained", [b"%03d" % number for number in range(200)])
     with namespace.factory.receiver("drained", credit=200) as receiver:
-        taken = take(receiver, 200)
+        taken = received(receiver, 200)
         receiver.dead_letter(taken[:10], "spoiled")
         receiver.complete(taken[10:])
     # A tap that may keep next to nothing loses what it had not passed.
@@ -295,21 +287,26 @@ def test_the_command_watches_and_leaves_nothing_behind(
     assert namespace.spark.sparkContext is not None
 
     def trade_while_it_watches() -> None:
-        eventually(lambda: namespace.taps("watched").list() != (), seconds=60)
+        eventually(lambda: namespace.taps("watched").list() != (), seconds=PATIENCE)
         namespace.send("watched", [b"%d" % number for number in range(41)])
         namespace.receive("watched", 41)
 
     trading = threading.Thread(target=trade_while_it_watches)
+
+    def watch_until_it_is_over(seconds: float) -> None:
+        time.sleep(seconds)
+        trading.join(PATIENCE)  # on a busy machine it may take longer
+
+    monkeypatch.setattr(insight_job, "pause", watch_until_it_is_over)
     trading.start()
-    command = ["insight", "watched", "--watch", "3s", "--receivers", "1"]
+    command = ["insight", "watched", "--watch", "1s", "--receivers", "1"]
     command += ["--where", "cast(body AS string) <> '40'"]
     # The workers of this session are older than the variable: they get the string as those of a cluster do.
     command += ["--master", "spark://session-of-the-tests"]
     code = busbar([*command, "-o", "json", "--report", str(tmp_path / "report.html")])
-    trading.join()
     printed, said = capsys.readouterr()
     assert code == 0, said
-    assert said.startswith("watching for 3 s …\n")
+    assert said.startswith("watching for 1 s …\n")
     (entity,) = json.loads(printed)["entities"]
     assert (entity["figures"]["sent"]["count"], entity["figures"]["done"]["count"]) == (40, 40)
     assert entity["figures"]["coverage"]["condition"] == "cast(body AS string) <> '40'"

@@ -36,7 +36,7 @@ PAGES = (
 COLUMNS = 80
 PRINTED = "printed.txt"
 
-pytestmark = pytest.mark.timeout(600)  # for a machine that is busy
+pytestmark = pytest.mark.timeout(1200)  # for a machine that is busy
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def run_pages(place: Path, programs: Path) -> TerminalProgram:
     with TerminalProgram(
         command, columns=COLUMNS, directory=place, environment=environment, output=place / PRINTED
     ) as program:
-        code = program.end(550)
+        code = program.end(1150)
     print(program.screen.text)  # with the time of each command, for `-rP`
     assert code == 0, program.screen.text + (place / PRINTED).read_text()
     return program

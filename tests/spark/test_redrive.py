@@ -10,9 +10,8 @@ import sys
 
 import pytest
 
-from busbar.client import Received
 from busbar.jobs.redrive import RedriveError, RedriveProgress, RedriveReport, redrive
-from tests.spark.conftest import SOURCES, Namespace
+from tests.spark.conftest import PATIENCE, SOURCES, Namespace, received
 from tests.spark.letters import bury, decoded, make, numbered, take
 
 
@@ -65,12 +64,8 @@ def test_what_was_not_selected_stays_and_is_not_locked(namespace: Namespace, que
     assert (report.there, report.found) == (26, report.moved)
     # They can be received at once, and nobody counts that they were held.
     with namespace.factory.receiver(queue, sub_queue="deadletter") as receiver:
-        received: list[Received] = []
-        while len(received) < 26 - report.moved:
-            more = receiver.receive(100, 1.0)
-            assert more
-            received += more
-        assert {message.delivery_count for message in received} == {0}
+        left = received(receiver, 26 - report.moved)
+        assert {message.delivery_count for message in left} == {0}
 
 
 @pytest.mark.req("D4")
@@ -135,11 +130,14 @@ def test_a_kill_between_accept_and_delete_makes_no_second_copy(namespace: Namesp
         "BUSBAR_CONNECTION_STRING": namespace.server.connection_string,
     }
     killed = subprocess.run(
-        command, env={**environment, "BUSBAR_FAULT_POINT": "before-delete:2"}, timeout=60, capture_output=True
+        command,
+        env={**environment, "BUSBAR_FAULT_POINT": "before-delete:2"},
+        timeout=PATIENCE,
+        capture_output=True,
     )
     assert killed.returncode == -signal.SIGKILL
     command[2:4] = ["busbar.jobs.redrive"]  # the entry for spark-submit
-    finished = subprocess.run(command[:-2], env=environment, timeout=60, capture_output=True, text=True)
+    finished = subprocess.run(command[:-2], env=environment, timeout=PATIENCE, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     report = json.loads(finished.stdout)
     assert 0 < report["moved"] < 500 and report["left"] == 0  # the first chunk was deleted before the kill

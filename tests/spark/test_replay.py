@@ -18,7 +18,7 @@ from busbar.client import OutgoingMessage, encode
 from busbar.jobs.capture import capture
 from busbar.jobs.replay import ReplayProgress, ReplayReport, main, replay
 from busbar.jobs.replay_source import ReplayError
-from tests.spark.conftest import SOURCES, JobMaster, Namespace
+from tests.spark.conftest import PATIENCE, SOURCES, JobMaster, Namespace
 from tests.spark.letters import bury, decoded, make, numbered, take
 
 COUNT = 2400
@@ -44,7 +44,6 @@ def held(namespace: Namespace, queue: str) -> int:
 
 
 @pytest.mark.req("D4")
-@pytest.mark.timeout(300)
 def test_an_archive_comes_back_once_in_order_and_as_it_was(
     namespace: Namespace, wide: str, tmp_path: Path
 ) -> None:
@@ -138,7 +137,6 @@ def test_an_archive_comes_back_once_in_order_and_as_it_was(
 
 
 @pytest.mark.req("D4")
-@pytest.mark.timeout(300)
 def test_a_dead_letter_queue_is_replayed_and_stays(namespace: Namespace, queue: str) -> None:
     target = f"{queue}-target"
     make(namespace, target, requires_session=True)
@@ -170,7 +168,6 @@ def test_a_dead_letter_queue_is_replayed_and_stays(namespace: Namespace, queue: 
 
 
 @pytest.mark.req("D4")
-@pytest.mark.timeout(300)
 def test_a_kill_in_the_middle_and_a_second_run_make_each_message_once(
     namespace: Namespace,
     queue: str,
@@ -192,14 +189,14 @@ def test_a_kill_in_the_middle_and_a_second_run_make_each_message_once(
         "BUSBAR_CONNECTION_STRING": namespace.server.connection_string,
     }
     process = subprocess.Popen(
-        [*command, "--master", job_master.address, "--rate", "120"],
+        [*command, "--master", job_master.address, "--rate", "60"],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        until = time.monotonic() + 200
+        until = time.monotonic() + PATIENCE
         while not 50 < held(namespace, target) < count:
             assert process.poll() is None and time.monotonic() < until, process.poll()
             time.sleep(0.05)

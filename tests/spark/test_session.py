@@ -13,7 +13,7 @@ import pyspark
 import pytest
 
 from busbar.spark import class_archive, java, session
-from tests.spark.conftest import QUICK_JAVA, SOURCES
+from tests.spark.conftest import PATIENCE, QUICK_JAVA, SOURCES
 
 # What Spark's scripts and a shell need; a `java` is not among it.
 TOOLS = (
@@ -55,7 +55,7 @@ def test_a_machine_without_java_runs_spark(tmp_path: Path) -> None:
         "JAVA_TOOL_OPTIONS": QUICK_JAVA,
     }
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=110
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     assert "sum 4950" in done.stdout
@@ -137,7 +137,7 @@ def test_a_session_starts_from_the_archive(tmp_path: Path) -> None:
     }
     environment.pop("JAVA_HOME", None)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=110
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0 and "sum 4950" in done.stdout, done.stderr
     lines = max((path.read_text().splitlines() for path in tmp_path.glob("classes.*")), key=len)

@@ -12,7 +12,7 @@ from pyspark.sql.types import Row
 from busbar.client import OutgoingMessage, encode
 from busbar.spark.schema import EVENTS, MESSAGES
 from pyspark_busbar import DefaultSource
-from tests.spark.conftest import Namespace
+from tests.spark.conftest import Namespace, received
 
 
 def sorted_bodies(rows: list[Row]) -> list[bytes]:
@@ -111,7 +111,7 @@ def test_ranges_of_numbers_and_times(namespace: Namespace, queue: str) -> None:
 def test_dead_letters_say_why(namespace: Namespace, queue: str) -> None:
     namespace.send(queue, [b"a", b"b", b"c"])
     with namespace.factory.receiver(queue) as receiver:
-        first = receiver.receive(1, 10)
+        first = received(receiver, 1)
         receiver.dead_letter(first, "TooSmall", "one letter only")
     (row,) = namespace.read(queue, subQueue="deadletter").collect()
     assert (row.dead_letter_reason, row.dead_letter_description) == ("TooSmall", "one letter only")
@@ -130,7 +130,7 @@ def test_events(namespace: Namespace, queue: str) -> None:
     namespace.send(queue, [b"a", b"b"])
     namespace.receive(queue, 1)
     with namespace.factory.receiver(queue) as receiver:
-        receiver.dead_letter(receiver.receive(1, 10), "why")
+        receiver.dead_letter(received(receiver, 1), "why")
     frame = namespace.read(queue, tap="history", stream="events")
     assert frame.schema.fieldNames() == EVENTS.fieldNames()
     rows = frame.orderBy("position").collect()

@@ -14,7 +14,7 @@ from busbar.client import OutgoingMessage, encode
 from busbar.spark import source_progress
 from busbar.spark.errors import OptionError
 from pyspark_busbar import DefaultSource
-from tests.spark.conftest import Collected, Namespace
+from tests.spark.conftest import Collected, Namespace, explained, received, wait_for_end
 from tests.spark.stepping import Checkpoint, Stepper
 
 
@@ -39,12 +39,6 @@ def fill(namespace: Namespace, queue: str, count: int = 40, size: int = 1_000) -
 
 def ids(frame: DataFrame) -> list[int]:
     return sorted(int(row.message_id) for row in frame.select("message_id").collect())
-
-
-def explained(frame: DataFrame) -> str:
-    """The formatted plan, as `explain` prints it."""
-    jvm: Any = frame.sparkSession.sparkContext._jvm
-    return str(jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted"))
 
 
 @pytest.mark.req("D1")
@@ -143,7 +137,7 @@ def test_tasks_log_what_they_read(namespace: Namespace, queue: str, caplog: pyte
 def test_dead_letters_by_reason(namespace: Namespace, queue: str) -> None:
     fill(namespace, queue, 6)
     with namespace.factory.receiver(queue) as receiver:
-        for number, message in enumerate(receiver.receive(6, 10)):
+        for number, message in enumerate(received(receiver, 6)):
             receiver.dead_letter([message], "late" if number % 2 else "broken")
     frame = namespace.read(queue, subQueue="deadletter").where("dead_letter_reason = 'late'")
     rows = frame.select("message_id", "dead_letter_reason").collect()
@@ -183,7 +177,7 @@ def test_progress_has_the_lag(namespace: Namespace, queue: str, collected: Colle
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(90)
+    wait_for_end(query)
     assert collected.has(30)
     first, second, *_ = [each for each in query.recentProgress if each.numInputRows]
     (progress,) = source_progress(first)

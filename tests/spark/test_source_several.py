@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from busbar.spark import entity_discovery
 from busbar.spark.errors import SourceError
 from pyspark_busbar import DefaultSource
-from tests.spark.conftest import Collected, Namespace, run_now
+from tests.spark.conftest import Collected, Namespace, received, run_now
 from tests.spark.stepping import Checkpoint, Stepper
 
 _numbers = itertools.count()
@@ -76,7 +76,7 @@ def test_queues_subscriptions_and_dead_letters_in_one_batch(namespace: Namespace
     shop.send("bills", b"c")
     shop.send("events", b"d")
     with namespace.factory.receiver(f"{shop.path}/orders") as receiver:
-        receiver.dead_letter(receiver.receive(1, 10), "why")
+        receiver.dead_letter(received(receiver, 1), "why")
     names = f"{shop.path}/ORDERS,{shop.path}/orders/$DeadLetterQueue,{shop.path}/bills,{topic}/Subscriptions/audit"
     frame = namespace.spark.read.format("busbar").options(**options(namespace, entities=names)).load()
     rows = frame.select("entity", "sub_queue", "body").collect()
@@ -105,7 +105,7 @@ def test_a_pattern_selects_queues_subscriptions_and_dead_letters(namespace: Name
     for queue in ("orders", "bills", "eu/orders", "events"):
         shop.send(queue, b"a", b"b")
     with namespace.factory.receiver(f"{shop.path}/bills") as receiver:
-        receiver.dead_letter(receiver.receive(1, 10), "why")
+        receiver.dead_letter(received(receiver, 1), "why")
     assert planned(namespace, entityPattern=f"{shop.path}/*") == ["bills", "orders"]
     assert planned(namespace, entityPattern=f"{shop.path}/**") == [
         "bills",

@@ -8,7 +8,7 @@ import pytest
 
 from busbar.spark.errors import OptionError, SourceError
 from harness.waiting import eventually
-from tests.spark.conftest import Namespace, numbered
+from tests.spark.conftest import PATIENCE, Namespace, numbered, received
 from tests.spark.stepping import Checkpoint, Stepper
 
 
@@ -101,7 +101,7 @@ def test_dead_letters_are_a_stream_in_the_order_they_came(namespace: Namespace, 
     options = {"subQueue": "deadletter", "tap": "dead", "startingPosition": "earliest"}
     namespace.send(queue, numbered(0, 3))
     with namespace.factory.receiver(queue) as receiver:
-        messages = receiver.receive(3, 10)
+        messages = received(receiver, 3)
         receiver.dead_letter(messages[2:], "first")
         receiver.dead_letter(messages[:1], "second")
     rows = run_now(namespace, queue, checkpoint, **options)
@@ -161,7 +161,7 @@ def test_a_truncated_tap_says_what_it_lost(namespace: Namespace, queue: str) -> 
     run_now(namespace, queue, checkpoint, **options)
     namespace.send(queue, [b"x" * 900 + str(number).encode() for number in range(6)])
     namespace.receive(queue, 9)
-    eventually(lambda: namespace.taps(queue).show("small").truncated)
+    eventually(lambda: namespace.taps(queue).show("small").truncated, seconds=PATIENCE)
     said = refusal(namespace, queue, checkpoint, **options)
     assert said.condition == "BUSBAR_DATA_LOSS" and "fragment 0: 4 to" in str(said)
     namespace.send(queue, [b"after"])

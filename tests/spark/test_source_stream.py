@@ -16,7 +16,7 @@ from busbar.spark import attach, detach
 from busbar.spark.listener import committed_offsets
 from harness.serving import Busbar, config_text
 from harness.waiting import eventually
-from tests.spark.conftest import Collected, Namespace, numbered, run_now
+from tests.spark.conftest import PATIENCE, Collected, Namespace, numbered, run_now, wait_for_end
 
 
 @pytest.mark.req("D1")
@@ -34,7 +34,7 @@ def test_runs_add_up_while_receivers_take_everything(
     run_now(frame, checkpoint, collected)
     assert sorted(collected.bodies) == sorted(numbered(0, 700))
     # All was committed and passed: nothing is kept any more.
-    eventually(lambda: sum(each.kept for each in namespace.taps(wide).show("archive").fragments) == 0)
+    eventually(lambda: namespace.kept(wide) == 0, seconds=PATIENCE)
 
 
 @pytest.mark.req("D1")
@@ -52,8 +52,9 @@ def test_a_stream_follows_and_its_listener_advances_the_tap(
         )
         for turn in range(3):
             namespace.send(queue, numbered(turn * 10, turn * 10 + 10))
-            eventually(partial(collected.has, turn * 10 + 10))
-        eventually(lambda: namespace.taps(queue).show("live").fragments[0].position == 30)
+            eventually(partial(collected.has, turn * 10 + 10), seconds=PATIENCE)
+        tap = namespace.taps(queue)
+        eventually(lambda: tap.show("live").fragments[0].position == 30, seconds=PATIENCE)
         query.stop()
     finally:
         detach(namespace.spark, listener)
@@ -97,7 +98,7 @@ def test_a_failed_first_batch_is_repeated_from_its_beginning(
         .start()
     )
     with pytest.raises(StreamingQueryException):
-        query.awaitTermination(60)
+        wait_for_end(query)
     namespace.send(queue, numbered(10, 15))
     run_now(frame, checkpoint, collected)
     assert [bytes(row.body) for row in collected.batches[0]] == numbered(0, 10)
@@ -110,7 +111,7 @@ def test_what_is_consumed_is_taken_out(namespace: Namespace, queue: str, collect
     frame = namespace.stream(queue, mode="consume", tap="worker", startingPosition="earliest", lease="5s")
     run_now(frame, checkpoint, collected)
     assert collected.bodies == numbered(0, 20)
-    eventually(lambda: namespace.read(queue).count() == 0)
+    eventually(lambda: namespace.read(queue).count() == 0, seconds=PATIENCE)
     namespace.send(queue, numbered(20, 25))
     run_now(frame, checkpoint, collected)
     assert collected.bodies == numbered(0, 25)
@@ -126,7 +127,7 @@ def failure(namespace: Namespace, checkpoint: Path, queue: str, **options: str) 
         .start()
     )
     with pytest.raises(StreamingQueryException) as caught:
-        query.awaitTermination(60)
+        wait_for_end(query)
     return str(caught.value)
 
 
@@ -146,13 +147,13 @@ def test_the_query_waits_for_a_broker_that_is_away(namespace: Namespace, tmp_pat
                 .trigger(processingTime="50 milliseconds")
                 .start()
             )
-            eventually(partial(collected.has, 1))
+            eventually(partial(collected.has, 1), seconds=PATIENCE)
         server.kill()
         time.sleep(0.5)
         server.start()
         with connect(server.connection_string) as factory:
             factory.sender("orders").send([encode(OutgoingMessage(b"after"))])
-        eventually(lambda: collected.bodies == [b"before", b"after"])
+        eventually(lambda: collected.bodies == [b"before", b"after"], seconds=PATIENCE)
         assert query.isActive
         query.stop()
     finally:
@@ -185,7 +186,7 @@ def test_no_secret_is_written_down(namespace: Namespace, queue: str, tmp_path: P
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(60)
+    wait_for_end(query)
     for progress in query.recentProgress:
         assert key not in json.dumps(dict(progress), default=str)
     for file in checkpoint.rglob("*"):

@@ -28,7 +28,7 @@ from busbar.jobs.replay_source import ReplayError
 from busbar.spark.errors import OptionError
 from busbar.spark.sink_options import SinkOptions
 from pyspark_busbar import DefaultSource
-from tests.spark.conftest import Collected, Namespace, numbered, run_now
+from tests.spark.conftest import RECEIVE_SECONDS, Collected, Namespace, numbered, run_now, wait_for_end
 from tests.spark.letters import decoded, make, take
 from tests.spark.stepping import Checkpoint, Stepper
 
@@ -65,7 +65,7 @@ def bury(namespace: Namespace, subscription: str, count: int) -> None:
     with namespace.factory.receiver(subscription) as receiver:
         left = count
         while left:
-            received = receiver.receive(left, 10)
+            received = receiver.receive(left, RECEIVE_SECONDS)
             assert received
             receiver.dead_letter(received, "broken", "because")
             left -= len(received)
@@ -148,7 +148,7 @@ def test_a_stream_into_a_topic_reaches_every_subscription_once(namespace: Namesp
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(90)
+        wait_for_end(query)
 
     namespace.spark.conf.set(size, "100")
     try:

@@ -94,27 +94,30 @@ def _layout(location: ArchiveLocation) -> tuple[str, str]:
     return f"{FILES}/", KEPT_SUFFIX
 
 
-def read(spark: SparkSession, archive: str | Path) -> DataFrame:
-    """A DataFrame with the columns of the stream (busbar.spark.schema), then `date` and `hour`. Spark needs no library for
-    the store of the archive: the tasks read it by pyarrow."""
+def read(spark: SparkSession, archive: str | Path, columns: Sequence[str] = ()) -> DataFrame:
+    """A DataFrame with the columns of the stream (busbar.spark.schema), then `date` and `hour`; or with the named ones.
+
+    Spark needs no library for the store of the archive: the tasks read it by pyarrow. Then Spark does not report which
+    columns a query uses, so all that are not left out here are fetched. Raises ArchiveError, and OptionError for a column
+    that archives lack."""
     from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
-    from busbar.spark.schema import schema_of
+    from busbar.spark.schema import schema_of, with_columns
 
     location = ArchiveLocation.parse(archive)
+    partitions = [StructField("date", DateType()), StructField("hour", IntegerType())]
+    schema = StructType([*schema_of(identity(location).stream).fields, *partitions])
+    chosen = with_columns(schema, ",".join(columns)) if columns else schema
     if location.is_remote:
         from busbar.jobs.archive_scan import archive_frame
 
-        return archive_frame(spark, location.text)
-    stream = identity(location).stream
-    partitions = [StructField("date", DateType()), StructField("hour", IntegerType())]
-    schema = StructType([*schema_of(stream).fields, *partitions])
+        return archive_frame(spark, location.text, columns=columns)
     base, suffix = _layout(location)
     names = [base + file.path + suffix for file in archived(archive)]
     if not names:
-        return spark.createDataFrame([], schema)
+        return spark.createDataFrame([], chosen)
     reader = spark.read.schema(schema).option("basePath", location.url_of(base))
-    return reader.parquet(*[location.url_of(name) for name in names]).select(*schema.fieldNames())
+    return reader.parquet(*[location.url_of(name) for name in names]).select(*chosen.fieldNames())
 
 
 def dataset(archive: str | Path) -> Any:

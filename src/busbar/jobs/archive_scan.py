@@ -33,6 +33,7 @@ from busbar.jobs.archive_identity import TIME_COLUMN
 from busbar.jobs.archive_location import ArchiveLocation
 from busbar.model.names import key_of
 from busbar.spark.connection import log
+from busbar.spark.errors import errors_in_short
 from busbar.spark.pushdown import spark_pushes_filters
 from busbar.spark.schema import schema_of, with_columns
 
@@ -119,6 +120,7 @@ class ArchiveSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
+    @errors_in_short()
     def schema(self) -> StructType:
         columns = self.options.get("columns")
         full = _full_schema(self.options["path"])

@@ -32,6 +32,7 @@ from busbar.jobs.insight_archives import archived_history
 from busbar.jobs.insight_figures import EntityFigures, Report
 from busbar.jobs.insight_html import render
 from busbar.jobs.insight_measures import measure
+from busbar.jobs.intervals import interval_ms
 from busbar.jobs.job_run import JobRun, program
 from busbar.jobs.launch import (
     add_connection,
@@ -50,6 +51,8 @@ __all__ = ["Clients", "EntitySettings", "Report", "insight", "main", "render"]
 
 NAME = "busbar insight"
 WAIT_SECONDS = 60.0
+pause = time.sleep
+"""Waits while taps record."""
 Progress = Callable[[str], None]
 
 
@@ -165,7 +168,7 @@ class _Tapping:
             for name in self.names:
                 sources.begin(self.connection, name, tap)
             self.on_progress(f"watching for {seconds:g} s")
-            time.sleep(seconds)
+            pause(seconds)
             return self.recorded(tap)
         finally:
             for name in self.names:
@@ -180,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--archive", action="append", default=[], metavar="DIR", help="of messages or of events"
     )
     parser.add_argument("--tap", default="insight", metavar="NAME")
-    parser.add_argument("--watch", type=float, metavar="SECONDS")
+    parser.add_argument("--watch", metavar="DURATION", help="what happens from now on, for so long")
     parser.add_argument("--advance", action="store_true", help="the next report begins where this one ends")
     parser.add_argument("--where", default="", metavar="EXPRESSION")
     parser.add_argument("--from", dest="since", default="", metavar="TIME")
@@ -202,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             connection=None if given.archive else given_connection(given),
             archives=given.archive,
             tap=given.tap,
-            watch=given.watch,
+            watch=None if given.watch is None else interval_ms("--watch", given.watch) / 1000,
             advance=given.advance,
             where=given.where,
             since=given.since,

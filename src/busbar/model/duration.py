@@ -11,6 +11,14 @@ import re
 UNLIMITED = "P10675199DT2H48M5.4775807S"
 UNLIMITED_DAYS = 10_675_199
 
+_PART = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([a-z]+)\s*", re.ASCII)
+_UNITS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "second", "seconds"), 1_000),
+    **dict.fromkeys(("m", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
 _DURATION = re.compile(
     r"P(?:(?P<years>\d{1,9})Y)?(?:(?P<months>\d{1,9})M)?(?:(?P<weeks>\d{1,9})W)?(?:(?P<days>\d{1,9})D)?"
     r"(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,12}(?:\.\d{1,9})?)S)?)?",
@@ -39,6 +47,28 @@ def read_duration(text: str) -> int:
     if milliseconds == 0:
         raise ValueError("it must be longer than nothing")
     return milliseconds
+
+
+def plain_duration(text: str) -> int:
+    """Milliseconds of a duration as people write it: 200ms, 10s, 1h30m, 10 seconds or PT10S. A bare number is seconds."""
+    given = text.strip().lower()
+    if given.startswith("p"):
+        found = read_duration(given.upper())
+        if found == 0:
+            raise ValueError("it must have an end")
+        return found
+    if given.isascii() and given.isdigit():
+        given += "s"
+    at, total = 0, 0.0
+    while at < len(given):
+        part = _PART.match(given, at)
+        if part is None or part[2] not in _UNITS:
+            raise ValueError("it must be a duration such as 200ms, 10s, 1h30m or PT10S")
+        total += float(part[1]) * _UNITS[part[2]]
+        at = part.end()
+    if not given:
+        raise ValueError("it must not be empty")
+    return round(total)
 
 
 def write_duration(milliseconds: int) -> str:

@@ -18,7 +18,7 @@ from busbar.client import Ends, NotFound, TapView
 from busbar.client.blocking import BlockingTaps
 from busbar.spark.connection import client_errors, data_loss, entity_label, taps_of
 from busbar.spark.entity_discovery import entities_of
-from busbar.spark.errors import OptionError, SourceError
+from busbar.spark.errors import OptionError, SourceError, errors_in_short
 from busbar.spark.gaps import skip_gaps
 from busbar.spark.options import EVENTS, LATEST, Position, SourceOptions
 from busbar.spark.planning import Bounds, EntityRanges, plan_tasks
@@ -38,6 +38,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._decoder = decoder_of(options, schema)
 
+    @errors_in_short()
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         if options.stream == EVENTS and not options.tap:
@@ -49,12 +50,14 @@ class BatchReader(DataSourceReader):
         return plan_tasks(skip_gaps(options, bounds), options.max_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_ranges(self._options, partition, self._decoder)
+        with errors_in_short():
+            yield from read_ranges(self._options, partition, self._decoder)
 
 
 class FilteringBatchReader(BatchReader):
     """The reader of spark.read in a session that pushes filters."""
 
+    @errors_in_short()
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         found, left = push_filters(filters, self._options)
         self._options = replace(self._options, filter=self._options.filter.and_(found))

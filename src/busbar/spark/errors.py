@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
 from pyspark.errors import PySparkRuntimeError, PySparkValueError
+
+HIDE_TRACE: Final = "SPARK_HIDE_TRACEBACK"
+"""The variable for which a process of Spark looks when it reports an error."""
 
 
 class OptionError(PySparkValueError):
@@ -34,3 +43,24 @@ class SinkError(PySparkRuntimeError):
     def __reduce__(self) -> tuple[type[SinkError], tuple[str, str]]:
         text = str(self).removeprefix(f"[{self.condition}] ")
         return (SinkError, (self.condition, text))
+
+
+@contextmanager
+def errors_in_short() -> Iterator[None]:
+    """Run what Spark calls, a block or a function: an error of Busbar that leaves it is reported without its trace, so that
+    its sentence comes first. Other errors keep theirs.
+
+    A process of Spark that reports an error ends. So the variable has no effect on what comes later.
+    """
+    try:
+        yield
+    except (OptionError, SourceError, SinkError):
+        if _is_process_of_spark():
+            os.environ[HIDE_TRACE] = "1"
+        raise
+
+
+def _is_process_of_spark() -> bool:
+    """Whether Spark started this process to plan, read or write, and no program of a user did."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name.partition(".")[0] == "pyspark"

@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from busbar.model.duration import plain_duration
 from busbar.spark.body_options import OPTIONS as BODY_OPTIONS
 from busbar.spark.body_options import BodyOptions, parse_body
 from busbar.spark.entity_names import DEAD_LETTER, entity_of, label_of
@@ -325,18 +326,17 @@ class Given:
         return int(value)
 
     def milliseconds(self, name: str) -> int | None:
-        """A duration: a number followed by ms, s, m, h or d; seconds without."""
+        """A duration; seconds if it has no unit."""
         value = self.get(name)
         if value is None:
             return None
-        found = re.fullmatch(r"(\d{1,12})\s*(ms|s|m|h|d|)", value.strip().lower())
-        if found is None:
+        try:
+            return plain_duration(value)
+        except ValueError:
             raise OptionError(
                 name,
                 f"is {value!r}; it is a duration such as '30s', '5m', '12h' or '7d' (seconds, if it has no unit).",
-            )
-        unit = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[found.group(2)]
-        return int(found.group(1)) * unit
+            ) from None
 
 
 def _numbers(option: str, text: str) -> tuple[tuple[int, int], ...]:

@@ -40,7 +40,7 @@ from busbar.client.sender import OF_ONE_MESSAGE, Writer
 from busbar.model.commands import MAX_BATCH
 from busbar.spark.bad_rows import BadRows, publish
 from busbar.spark.connection import client_of_process, log
-from busbar.spark.errors import SinkError
+from busbar.spark.errors import SinkError, errors_in_short
 from busbar.spark.sink_columns import ColumnPlan, plan_of
 from busbar.spark.sink_encode import Encoded, MessageEncoder
 from busbar.spark.sink_metrics import SinkMetrics, keep_metrics, total
@@ -94,9 +94,11 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = plan
         self._writer = options.writer or f"spark-batch-{uuid.uuid4().hex}"
 
+    @errors_in_short()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         return _write(self._options, self._plan, Writer(self._writer, self._options.batch), iterator)
 
+    @errors_in_short()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _report(self._options, messages)
         publish(self._options.bad_rows, self._writer, self._options.batch, _staged_files(messages))
@@ -122,9 +124,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._plan = plan
 
+    @errors_in_short()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         return _write(self._options, self._plan, _writer_of_query(), iterator)
 
+    @errors_in_short()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _report(self._options, messages)
         # Spark does not pass the query to the driver here, but to the tasks. A batch without tasks has nothing to commit.

@@ -27,7 +27,7 @@ from busbar.spark import offsets
 from busbar.spark.connection import entity_label, log
 from busbar.spark.entity_discovery import EntityWatch
 from busbar.spark.entity_names import is_selected, label_of
-from busbar.spark.errors import SourceError
+from busbar.spark.errors import SourceError, errors_in_short
 from busbar.spark.gaps import first_positions, skip_gaps
 from busbar.spark.lag import LagMeter, StreamLag, with_lag
 from busbar.spark.offsets import Json, Offset
@@ -83,6 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._checked: set[str] = set()  # entities whose taps were looked at since the query started
         self._began = False  # a first list of entities was used
 
+    @errors_in_short()
     def initialOffset(self) -> Json:
         return offsets.initial(self._options)
 
@@ -90,12 +91,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.max_messages
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
+    @errors_in_short()
     def prepareForTriggerAvailableNow(self) -> None:
         self._watch.freeze()
         self._target = {}
         for key, entity in self._named().items():
             self._target |= {(key, index): end for index, end in entity.tap.ends().items()}
 
+    @errors_in_short()
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         known = {} if offsets.is_initial(start) else offsets.checked_all(start, self._options)
         begins: dict[str, Mapping[int, int]] = {}
@@ -114,6 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Json | None:
         return self._seen
 
+    @errors_in_short()
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         if offsets.is_initial(end):
             return []  # no entity matches the pattern so far
@@ -143,8 +147,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan_tasks(skip_gaps(self._options, bounds), self._options.max_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_ranges(self._options, partition, self._decoder)
+        with errors_in_short():
+            yield from read_ranges(self._options, partition, self._decoder)
 
+    @errors_in_short()
     def commit(self, end: Json) -> None:
         if not offsets.is_initial(end):
             for key, offset in offsets.checked_all(end, self._options).items():

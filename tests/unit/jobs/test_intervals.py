@@ -22,13 +22,16 @@ from busbar.jobs.intervals import ValueRefused, interval_ms, moment
         (" 1 Minute ", 60_000),
         ("0s", 0),
         ("2d", 172_800_000),
+        ("5", 5_000),
+        ("PT1M30S", 90_000),
+        ("pt0.5s", 500),
     ],
 )
 def test_a_duration(text: str, milliseconds: int) -> None:
     assert interval_ms("interval", text) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "5", "s", "5 bananas", "-1s", "5s and", "٥s"])
+@pytest.mark.parametrize("text", ["", "s", "PT", "P99999999D", "5 bananas", "-1s", "5s and", "٥s"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueRefused, match="it is a duration like 200ms, 10s, 1m or 1h"):
         interval_ms("interval", text)

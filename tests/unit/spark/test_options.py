@@ -42,6 +42,18 @@ def test_names_are_not_case_sensitive_and_a_path_is_an_entity() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("300ms", 0.3), ("1m 30s", 90), ("1h30m", 5_400), ("PT1M", 60)]
+)
+def test_durations_are_those_of_the_command_line(text: str, seconds: float) -> None:
+    assert (
+        SourceOptions.parse(
+            {"entity": "orders", "connectionStringEnv": "X", "waitForBroker": text}, streaming=True
+        ).wait
+        == seconds
+    )
+
+
+@pytest.mark.parametrize(
     ("text", "position"),
     [
         ("Earliest", Position(word="earliest")),
@@ -65,6 +77,7 @@ def test_positions(text: str, position: Position) -> None:
         (True, {"mode": "steal"}, "'tap' or 'consume'"),
         (True, {"includeBody": "yes"}, "'true' or 'false'"),
         (True, {"waitForBroker": "soon"}, "a duration such as"),
+        (True, {"lease": "5m and"}, "a duration such as"),
         (True, {"startingPosition": "yesterday"}, "'earliest', 'latest', a time"),
         (True, {"startingPosition": '{"0": "x"}'}, "sequence numbers by fragment"),
         (True, {"startingPosition": '{"0": -1}'}, "not negative"),
