@@ -20,12 +20,14 @@ from harness.serving import READY_SECONDS
 
 
 class ConsoleProcess:
-    def __init__(self, data: Path, *arguments: str) -> None:
+    def __init__(self, data: Path | None, *arguments: str) -> None:
+        where = () if data is None else ("--data", str(data))
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("BUSBAR_CONN")}
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "busbar", "console", "--port", "0", "--no-browser"),
-                *("--data", str(data), *arguments),
+                *where,
+                *arguments,
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -157,6 +157,19 @@ def test_the_last_messages_of_a_tap(
     ]
 
 
+def test_a_message_that_was_there_before_the_tap(
+    server: Busbar, client: ServiceBusClient, admin: ServiceBusAdministrationClient
+) -> None:
+    create(admin, "older", kept=None)
+    send(client, "older", ServiceBusMessage("x", message_id="before"))
+    assert run(["tap", "create", "older/Subscriptions/kept", "archive", "--data", str(server.data)]) == 0
+    send(client, "older", ServiceBusMessage("x", message_id="behind"))
+    for message_id in ("before", "behind"):
+        (found,) = shown(server, "older", "--message-id", message_id)
+        assert by_name(found)["kept"]["selected"]
+    assert [one["messageId"] for one in shown(server, "older", "--last", "9")] == ["before", "behind"]
+
+
 def test_copies_that_an_action_changed(
     server: Busbar, client: ServiceBusClient, admin: ServiceBusAdministrationClient
 ) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -12,9 +15,15 @@ from typing import Any, cast
 import pytest
 from azure.core.settings import settings
 from azure.core.tracing import SpanKind
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+)
 from azure.servicebus.exceptions import ServiceBusError
 
+from busbar.model.sas import sign
 from harness.serving import PATIENCE, Busbar, serving
 from harness.trace_collector import TraceCollector, collecting
 from harness.waiting import eventually
@@ -95,7 +104,7 @@ def test_spans_of_the_broker_are_children_of_the_program(
                 for message in receiver.receive_messages(max_message_count=3, max_wait_time=5):
                     receiver.complete_message(message)
                     got += 1
-    eventually(lambda: len(collector.spans) >= 6)
+    eventually(lambda: len(collector.spans) >= 9)
     spans = collector.spans
     assert {span["traceId"] for span in spans} == {TRACE}
     for operation, kind in (("enqueue", 2), ("deliver", 4)):
@@ -107,6 +116,17 @@ def test_spans_of_the_broker_are_children_of_the_program(
         assert {span["attributes"]["messaging.system"] for span in found} == {"servicebus"}
         ids = {span["attributes"].get("messaging.message.id") for span in found}
         assert ids == ({"m1", None} if operation == "enqueue" else {"m1", "m2", "m3"})
+    deliveries = {
+        span["attributes"]["messaging.message.id"]: span for span in spans if span["name"] == "deliver orders"
+    }
+    settled = [span for span in spans if span["name"] == "complete orders"]
+    assert len(settled) == 3 and {span["kind"] for span in settled} == {2}
+    for span in settled:
+        delivery = deliveries[span["attributes"]["messaging.message.id"]]
+        assert span["links"] == [{"traceId": TRACE, "spanId": delivery["spanId"]}]
+        assert span["parentSpanId"] == delivery["parentSpanId"]
+        assert span["attributes"]["messaging.operation.type"] == "settle"
+        assert span["attributes"]["messaging.servicebus.disposition_status"] == "complete"
     assert len({span["spanId"] for span in spans}) == len(spans)
     assert {span["resource"]["service.name"] for span in spans} == {"shop"}
     assert {headers["api-key"] for headers in collector.headers} == {"s cret"}
@@ -128,6 +148,69 @@ def test_a_refusal_is_a_failed_span_and_what_is_not_sampled_is_none(
     assert refused["status"]["code"] == 2
     assert refused["attributes"]["error.type"] == "amqp:not-allowed"
     assert not unsampled & {span["parentSpanId"] for span in collector.spans}
+
+
+@pytest.mark.req("U28")
+def test_settlements_that_fail_and_those_of_a_session(
+    traced: Busbar, collector: TraceCollector, program: type[ProgramSpan]
+) -> None:
+    def named(name: str) -> list[dict[str, Any]]:
+        return [span for span in collector.spans if span["name"] == name]
+
+    with ServiceBusClient.from_connection_string(traced.connection_string) as client:
+        with client.get_queue_sender("once") as sender:
+            sender.send_messages([ServiceBusMessage(b"x", session_id="s") for _ in range(2)])
+        with client.get_queue_receiver("once", session_id="s", max_wait_time=5) as receiver:
+            first, second = _two(receiver)
+            receiver.dead_letter_message(first, reason="it is the first")
+            receiver.abandon_message(second)
+    eventually(lambda: named("dead_letter once") and named("abandon once"))
+    assert all("error.type" not in span["attributes"] for span in named("dead_letter once"))
+
+
+def _two(receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
+    got: list[ServiceBusReceivedMessage] = []
+    while len(got) < 2:
+        got += receiver.receive_messages(max_message_count=2 - len(got), max_wait_time=5)
+    return got
+
+
+@pytest.mark.req("U28")
+def test_requests_over_http_have_spans(traced: Busbar, collector: TraceCollector) -> None:
+    client, message = secrets.token_hex(8), secrets.token_hex(8)
+    token = {"Authorization": token_for(traced, f"http://127.0.0.1:{traced.port}/orders")}
+    headers = {**token, "traceparent": f"00-{TRACE}-{client}-01"}
+    carried = {"Diagnostic-Id": json.dumps(f"00-{TRACE}-{message}-01")}
+    assert post(traced, "/orders/messages", {**headers, **carried}) == 201
+    assert post(traced, "/orders/messages", {**token, "traceparent": f"00-{TRACE}-{client}-00"}) == 201
+    assert post(traced, "/orders/messages", {**headers, "BrokerProperties": "{"}) == 400
+    eventually(lambda: len(_of(collector, client)) >= 2 and len(_of(collector, message)) >= 1)
+    stored, refused = sorted(
+        _of(collector, client), key=lambda span: int(span["attributes"]["http.response.status_code"])
+    )
+    assert stored["name"] == refused["name"] == "POST /{entity}/messages"
+    assert int(stored["attributes"]["http.response.status_code"]) == 201
+    assert int(refused["attributes"]["http.response.status_code"]) == 400
+    assert stored["attributes"]["url.path"] == "/orders/messages" and stored["kind"] == 2
+    (enqueued,) = _of(collector, message)
+    assert enqueued["name"] == "enqueue orders" and enqueued["kind"] == 2
+
+
+def _of(collector: TraceCollector, parent: str) -> list[dict[str, Any]]:
+    return [span for span in collector.spans if span["parentSpanId"] == parent]
+
+
+def post(server: Busbar, path: str, headers: dict[str, str]) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.request("POST", path, b"x", headers)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status
+
+
+def token_for(server: Busbar, resource: str) -> str:
+    return sign(resource, "RootManageSharedAccessKey", server.key, int(time.time()) + 300)
 
 
 def test_a_collector_that_is_gone_costs_nothing_but_its_spans(program: type[ProgramSpan]) -> None:

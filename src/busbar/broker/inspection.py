@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from busbar.broker.dispatcher import BROKER_ORIGIN
 from busbar.model.commands import Command, Inspect
@@ -14,13 +14,12 @@ OWN_REQUESTS = 1 << 40
 """Requests of a broker process itself begin here. Those below are the controller's."""
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentCounts:
-    """What a fragment holds, as its broker reports it."""
+class FragmentCounts(NamedTuple):
+    """What a fragment holds, as its broker reports it. A scrape makes thousands of them: a dataclass would cost thrice."""
 
     last_used: int
     """When a gateway last did something with it, in ms (0: not since it was taken into service)."""
-    counts: list[int] = field(default_factory=list)
+    counts: Sequence[int] = ()
     """By lane; empty: the fragment is unavailable."""
     size: int = 0
     locked: int = 0

@@ -134,8 +134,12 @@ class IdleWatch:
     def last_used(self, view: EntityView) -> int:
         """When links or requests last used messages of the entity, since the broker started (0: not yet). Reading its
         description is no use."""
-        applied = [self._stores.last_used(fragment) for fragment in view.fragments]
-        return max(self._linked.get(key_of(view.path), 0), *applied, 0)
+        latest = self._linked.get(key_of(view.path), 0) if self._linked else 0
+        for fragment in view.fragments:
+            used = self._stores.last_used(fragment)
+            if used > latest:
+                latest = used
+        return latest
 
     async def refresh_last_used(self, views: Sequence[EntityView]) -> None:
         """Bring `last_used` up to date with the broker processes. Raises a BusbarError."""

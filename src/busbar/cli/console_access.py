@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from busbar.cli.auth_rule import AuthRuleVerbs, keys_shown
-from busbar.cli.console_client import management
+from busbar.cli.console_client import management, readable_time
 from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.console.namespace import AccessRule, Address
 
@@ -61,4 +61,4 @@ def _path(owner: Address | None) -> str:
 
 
 def _rule(view: Mapping[str, Any], keys: Mapping[str, str] | None = None) -> AccessRule:
-    return AccessRule(view["name"], view["rights"], view["updatedAt"], keys or {})
+    return AccessRule(view["name"], view["rights"], readable_time(view["updatedAt"]), keys or {})

@@ -5,6 +5,7 @@ Threads share nothing, and a Busbar that was restarted on another port is found.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ PROBLEMS = {
     ExitCode.USAGE: FailureKind.REFUSED,
     ExitCode.OTHER: FailureKind.AWAY,
 }
+_ISO_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z", re.ASCII)
 
 
 @contextmanager
@@ -63,6 +65,15 @@ def listed(question: Callable[[], Any]) -> list[Any]:
             return []
         raise
     return found if isinstance(found, list) else []
+
+
+def readable_time(text: str, *, exact: bool = False) -> str:
+    """A time of the management API as people read it, without fractions of a second unless it is `exact`. Another text
+    stays."""
+    found = _ISO_TIME.fullmatch(text)
+    if found is None:
+        return text
+    return f"{found[1]} {found[2]}{found[3] or '' if exact else ''}Z"
 
 
 def moment(ms: int) -> str:

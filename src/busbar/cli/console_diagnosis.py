@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from busbar.cli.console_client import failures, management
+from busbar.cli.console_client import failures, management, readable_time
 from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.entity_commands import checked
+from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.history import row, set_recording, steps_of
-from busbar.cli.rule_test import described_message, found_messages, reports_of, tested_subscriptions
+from busbar.cli.rule_test import (
+    TestedSubscription,
+    described_message,
+    found_messages,
+    reports_of,
+    tested_subscriptions,
+)
 from busbar.console.namespace import DescribedMessage, StepSummary, SubscriptionVerdict
+from busbar.operations.composing import value_of
+
+if TYPE_CHECKING:
+    from busbar.cli.tested_messages import TestedMessage
 
 ALL = "*"
+
+
+_TYPES = {bool: "boolean", int: "long", float: "double"}
 
 
 class RunningDiagnosis:
@@ -23,9 +38,9 @@ class RunningDiagnosis:
             path = checked(topic, "topic")
             subscriptions = tested_subscriptions(self._where, path)
             if message.message_id:
-                tested = found_messages(self._where, path, subscriptions, message.message_id, 1)[0]
+                tested = _found(self._where, path, subscriptions, message.message_id)
             else:
-                pairs = [line for line in message.properties.splitlines() if line.strip()]
+                pairs = [_typed(line) for line in message.properties.splitlines() if line.strip()]
                 fields = {"Label": message.subject} if message.subject else {}
                 tested = described_message(fields, pairs)
             return [
@@ -39,7 +54,7 @@ class RunningDiagnosis:
 
     def history(self, message_id: str) -> Sequence[StepSummary]:
         with management(self._where) as client:
-            return [StepSummary(*row(step)) for step in steps_of(client, message_id, None)]
+            return [_step(row(step)) for step in steps_of(client, message_id, None)]
 
     def recorded(self) -> Sequence[str]:
         with management(self._where) as client:
@@ -49,3 +64,34 @@ class RunningDiagnosis:
     def record(self, on: bool) -> None:
         with management(self._where) as client:
             set_recording(client, None, on, not on)
+
+
+def _step(values: Sequence[str]) -> StepSummary:
+    time, *rest = values
+    return StepSummary(readable_time(time, exact=True), *rest)
+
+
+def _found(
+    where: ConnectionOptions, topic: str, subscriptions: Sequence[TestedSubscription], message_id: str
+) -> TestedMessage:
+    try:
+        return found_messages(where, topic, subscriptions, message_id, 1)[0]
+    except CommandFailure as failure:
+        if failure.code is not ExitCode.NOT_FOUND:
+            raise
+        text = (
+            f"no subscription of '{topic}' has the message '{message_id}' any more, and no tap keeps it. Leave the id "
+            "empty, and describe the message by its subject and properties."
+        )
+        raise CommandFailure(text, ExitCode.NOT_FOUND) from None
+
+
+def _typed(line: str) -> str:
+    """KEY:TYPE=VALUE of a line. A value without a type is what it looks like, as in the form that sends a message."""
+    key, equals, text = line.partition("=")
+    if not equals or ":" in key:
+        return line
+    value = value_of(text.strip())
+    if type(value) not in _TYPES:
+        return f"{key}={value}"
+    return f"{key}:{_TYPES[type(value)]}={text.strip()}"

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from busbar.cli import values
-from busbar.cli.console_client import messages, moment
+from busbar.cli.console_client import messages, moment, readable_time
 from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.console.messages import (
@@ -46,9 +46,10 @@ if TYPE_CHECKING:
     from busbar.client.blocking import BlockingFactory
     from busbar.client.message import OutgoingMessage
 
-PREVIEW = 80
+PREVIEW = 120
 SHOWN_BYTES = 256 * 1024
 """Of a body; a browser is slow with more."""
+TIMES = frozenset(("Locked until", "Enqueued", "Scheduled for", "Expires"))
 TEXTS = ("subject", "content_type", "correlation_id", "to", "reply_to", "session_id", "partition_key")
 
 
@@ -179,7 +180,11 @@ def _detail(view: MessageView) -> MessageDetail:
     text = text_of(view.body)
     return MessageDetail(
         view.sequence_number,
-        {name: value for name, value in fields_of(view).items() if value},
+        {
+            name: readable_time(value, exact=True) if name in TIMES else value
+            for name, value in fields_of(view).items()
+            if value
+        },
         {name: _text(value) for name, value in own.items()},
         {name: _text(value) for name, value in view.annotations.items()},
         len(view.body),

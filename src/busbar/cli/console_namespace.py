@@ -8,7 +8,7 @@ from typing import Any
 
 from busbar.cli import values
 from busbar.cli.console_access import RunningAccessRules
-from busbar.cli.console_client import listed, management
+from busbar.cli.console_client import listed, management, readable_time
 from busbar.cli.console_connections import RunningConnections
 from busbar.cli.console_diagnosis import RunningDiagnosis
 from busbar.cli.console_messages import RunningMessages
@@ -27,6 +27,13 @@ from busbar.cli.stores import ask
 from busbar.client.administration_xml import AtomContent, new_description, text_of
 from busbar.console.namespace import Address, Entity, EntityPage, EntityType, FragmentSummary
 
+_TRUTH = {"true": "yes", "false": "no"}
+_TEXTS = frozenset(
+    ("User metadata", "Forward to", "Forward dead lettered messages to", "Authorization rules")
+)
+"""What people have chosen: it is shown as it is, even if it looks like a number."""
+_NAMES = {"Size in bytes": "Size"}
+"""Labels that do not fit what is shown."""
 KINDS = {EntityType.QUEUE: QUEUE, EntityType.TOPIC: TOPIC, EntityType.SUBSCRIPTION: SUBSCRIPTION}
 
 
@@ -132,12 +139,19 @@ def _entity(kind: Described, entry: AtomContent, topic: str = "") -> Entity:
         scheduled,
         size_text(found.get("sizeInBytes") or 0),
         found.get("subscriptionCount") or 0,
-        {name: _typed(text) for name, text in settings.items()},
-        runtime,
+        {name: text if name in _TEXTS else _readable(text) for name, text in settings.items()},
+        {_NAMES.get(name, name): _readable(text) for name, text in runtime.items()},
         moving,
         failed,
         {each.element: _typed(text_of(entry.description, each.element) or "") for each in kind.properties},
     )
+
+
+def _readable(text: str) -> str:
+    """A value as people read it."""
+    if text.isdecimal():
+        return f"{int(text):,}"
+    return _TRUTH.get(text) or readable_time(_typed(text))
 
 
 def _typed(text: str) -> str:

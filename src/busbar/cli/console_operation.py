@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from busbar.cli.console_client import listed, management, messages, moment
+from busbar.cli.console_client import listed, management, moment
 from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.metrics_text import MetricSample, read_metrics
 from busbar.cli.output import size_text
 from busbar.cli.stores import ask
-from busbar.console.namespace import HeldCounts, ProcessSummary, StoreSummary, TapSummary
-
-if TYPE_CHECKING:
-    from busbar.client.taps import TapView
+from busbar.console.namespace import HeldCounts, ProcessSummary, StoreSummary, TapsPage, TapSummary
 
 HELD = ("active", "deferred", "scheduled")
 """The states of messages that are a backlog."""
@@ -39,19 +36,11 @@ class RunningOperation:
             views = listed(lambda: ask(client, "GET", "nodes", "the list of processes"))
         return [_process(view) for view in views]
 
-    def taps(self, most: int) -> tuple[Sequence[TapSummary], bool]:
+    def taps(self, skip: int, limit: int) -> TapsPage:
         with management(self._where) as client:
-            lags = lags_of(read_metrics(client.metrics()))
-        worst = sorted(lags, key=lambda tapped: (-lags[tapped], tapped))[:most]
-        if not worst:
-            return [], False
-        views: list[TapView] = []
-        with messages(self._where) as factory:
-            for entity, is_dead in sorted({(entity, is_dead) for entity, is_dead, _ in worst}):
-                views += factory.taps(entity, sub_queue="deadletter" if is_dead else "").list()
-        shown = [view for view in views if (view.entity, view.dead_letter, view.name) in set(worst)]
-        found = sorted(map(_tap, shown), key=lambda tap: (-tap.lag, tap.entity, tap.name))
-        return found, len(lags) > len(worst)
+            query = f"&skip={skip}&top={limit}"
+            found = ask(client, "GET", "taps", "the list of taps", query)
+        return TapsPage([_tap(view) for view in found["taps"]], found["total"], found["sorted"] == "lag")
 
 
 def counts_of(samples: Sequence[MetricSample]) -> dict[str, HeldCounts]:
@@ -75,16 +64,6 @@ def counts_of(samples: Sequence[MetricSample]) -> dict[str, HeldCounts]:
         )
         for path, states in held.items()
     }
-
-
-def lags_of(samples: Sequence[MetricSample]) -> dict[tuple[str, bool, str], int]:
-    """How far each tap is behind, by its entity, whether it is one of dead letters, and its name."""
-    found: dict[tuple[str, bool, str], int] = defaultdict(int)
-    for sample in samples:
-        if sample.family == "busbar_tap_lag_messages":
-            labels = sample.labels
-            found[labels["entity"], labels["sub_queue"] == "dead_letter", labels["tap"]] += int(sample.value)
-    return found
 
 
 def _store(view: Mapping[str, Any]) -> StoreSummary:
@@ -119,20 +98,19 @@ def _process(view: Mapping[str, Any]) -> ProcessSummary:
     )
 
 
-def _tap(view: TapView) -> TapSummary:
-    kinds = [word for word, is_one in (("events", view.events), ("consumes", view.consumes)) if is_one]
-    there = [fragment for fragment in view.fragments if fragment.available]
+def _tap(view: Mapping[str, Any]) -> TapSummary:
+    kinds = [word for word in ("events", "consumes") if view[word]]
     return TapSummary(
-        view.entity + ("/$DeadLetterQueue" if view.dead_letter else ""),
-        view.name,
-        view.owner,
+        view["entity"] + ("/$DeadLetterQueue" if view["deadLetter"] else ""),
+        view["name"],
+        view["owner"],
         ", ".join(["messages", *kinds]),
-        moment(view.created),
-        sum(max(0, fragment.end - fragment.position) for fragment in there),
-        sum(fragment.kept for fragment in there),
-        size_text(sum(fragment.kept_bytes for fragment in there)),
-        view.truncated,
-        len(there) < len(view.fragments),
+        moment(view["created"]),
+        view["lag"],
+        view["kept"],
+        size_text(view["keptBytes"]),
+        view["truncated"],
+        view["limited"],
     )
 
 

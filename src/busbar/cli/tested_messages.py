@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,8 +159,11 @@ def _copies(
     tap = _widest(taps.list())
     for index, end in taps.ends().ends.items():
         passed = {fragment.index: fragment.position for fragment in tap.fragments} if tap is not None else {}
+        position = passed.get(index, end)
+        kept = _backwards(taps, tap.name, index, position, end) if tap is not None else ()
         count = 0
-        for one in _backwards(taps, None if tap is None else tap.name, index, passed.get(index, 0), end):
+        # What came before the tap is there as long as nobody has settled it.
+        for one in chain(kept, _backwards(taps, None, index, 0, position)):
             tested = _tested(one, name)
             if message_id is None or tested.message_id == message_id:
                 yield tested

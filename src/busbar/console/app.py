@@ -51,6 +51,20 @@ MAX_MESSAGE = 4 * 1024 * 1024
 WITH_MESSAGES = ("/send", "/mend")
 """The ends of the addresses of such forms."""
 
+FAILURES = {
+    FailureKind.NOT_FOUND: (
+        "It is not there",
+        "Somebody may have deleted it, or its name is another one. The search finds names by a part.",
+    ),
+    FailureKind.REFUSED: ("Refused", ""),
+    FailureKind.AWAY: (
+        "The namespace does not answer",
+        "Is Busbar running? `busbar doctor` finds out what is wrong.",
+    ),
+}
+"""The title of a failure, and what a person can do."""
+TRIES_AGAIN = "This page tries again by itself."
+
 logger = logging.getLogger(__name__)
 
 
@@ -151,7 +165,7 @@ def _failure_middleware(namespace: Namespace) -> Middleware:
             if error.status < 400:
                 error.headers.update(HEADERS)
                 raise
-            response = html(pages.failure_page(error.reason, "There is no such page."), error.status)
+            response = html(_http_failure(error), error.status)
         except Exception as error:
             # A fault of the console. The text of an exception may contain anything, so only its type is logged.
             logger.error("%s %s failed: %s", request.method, request.path, type(error).__name__)
@@ -166,14 +180,24 @@ def _failure_middleware(namespace: Namespace) -> Middleware:
 
 
 def _failure(failure: NamespaceFailure, place: str, readable: bool) -> web.Response:
-    titles = {
-        FailureKind.NOT_FOUND: "Not there",
-        FailureKind.REFUSED: "Refused",
-        FailureKind.AWAY: "The namespace does not answer",
-    }
+    title, advice = FAILURES[failure.problem]
     live = readable and failure.problem is FailureKind.AWAY
-    text = pages.failure_page(titles[failure.problem], failure.text, place=place, live=live)
+    text = pages.failure_page(
+        title, failure.text, f"{advice} {TRIES_AGAIN}" if live else advice, place=place, live=live
+    )
     return html(text, STATUS[failure.problem])
+
+
+def _http_failure(error: web.HTTPException) -> str:
+    if error.status == 404:
+        return pages.failure_page(
+            "There is no such page",
+            "The console has no page with this address.",
+            "The links at the top lead to all pages.",
+        )
+    return pages.failure_page(
+        error.reason, "The console cannot answer this request.", "Go back and try it again."
+    )
 
 
 def _asset(name: str, content_type: str) -> Handler:

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from busbar.console.form_parts import confirmation_page
 from busbar.console.html import Markup, tag
-from busbar.console.layout import badge, beside, count, nothing, notice, number, page, pager, table
+from busbar.console.layout import badge, beside, count, counted, nothing, notice, number, page, pager, table
 from busbar.console.namespace import ConnectionsPage, ConnectionSummary, LinkSummary
 from busbar.console.operation_pages import entity_link
 from busbar.console.plots import number_text
@@ -36,7 +36,10 @@ def connections_page(
     return page(
         "Connections",
         notice("The connection was closed.") if closed else None,
-        notice(f"{count(found.silent)} brokers do not answer; their connections are missing.", bad=True)
+        notice(
+            f"The list has no connections of {counted(found.silent, 'broker')} without an answer: see the page Stores.",
+            bad=True,
+        )
         if found.silent
         else None,
         tag("p", "With links to ", entity_link(entity), " · ", tag("a", "Show all", href="/connections"))
@@ -44,14 +47,16 @@ def connections_page(
         else None,
         tag(
             "nav",
-            tag("span", f"{count(found.total)} of AMQP, sorted by"),
+            tag("span", f"{counted(found.total, 'AMQP connection')}, sorted by"),
             sorts,
             class_="sorts",
             aria_label="Sort",
-        ),
+        )
+        if found.connections
+        else None,
         table(columns, [_row(each) for each in found.connections], NUMBERS)
         if found.connections
-        else nothing("There are no connections."),
+        else nothing("No client is connected over AMQP." if not entity else "No client has a link to it."),
         pager(links, "More connections"),
         place=place,
         live=True,
@@ -63,7 +68,7 @@ def close_page(connection: ConnectionSummary, *, csrf: str, place: str) -> str:
     return confirmation_page(
         f"Close the connection of {connection.client or connection.address}?",
         f"The client at {connection.address} is disconnected; most clients connect again. What it had not settled "
-        f"({count(connection.unsettled)} messages) is delivered again when its locks have expired.",
+        f"({counted(connection.unsettled, 'message')}) is delivered again when its locks have expired.",
         _links(connection.links),
         action=f"/connection/close?{urlencode({'id': connection.id})}",
         csrf=csrf,
@@ -89,9 +94,11 @@ def _row(each: ConnectionSummary) -> tuple[str | Markup, ...]:
         (each.websocket, "WebSocket", ""),
         (each.slow, "slow reader", "warn"),
     ]
+    name, _, library = each.client.partition(" ")
     client = tag(
         "div",
-        tag("b", each.client or "unnamed client"),
+        tag("b", name or "unnamed client"),
+        tag("small", library) if library else None,
         tag("small", f"{each.address}, key {', '.join(each.keys) or 'none'}"),
         tag("small", f"on {each.broker}") if each.broker else None,
         tag("span", [badge(text, style) for there, text, style in marks if there], class_="badges"),
@@ -119,7 +126,7 @@ def _link_details(each: ConnectionSummary) -> Markup:
     shown = ", ".join(entities[:3]) + (" …" if len(entities) > 3 else "")
     return tag(
         "details",
-        tag("summary", shown or "no entity", f" · {count(each.link_count)} links"),
+        tag("summary", shown or "no entity", f" · {counted(each.link_count, 'link')}"),
         _links(each.links),
         id=f"links-{each.id}",
     )

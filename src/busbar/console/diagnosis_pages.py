@@ -6,8 +6,26 @@ from collections.abc import Sequence
 
 from busbar.console.form_parts import form, line, lines
 from busbar.console.html import Markup, tag
-from busbar.console.layout import badge, kind_line, nothing, notice, page, section, table, tabs, trail_to
-from busbar.console.namespace import Address, DescribedMessage, Entity, StepSummary, SubscriptionVerdict
+from busbar.console.layout import (
+    badge,
+    kind_line,
+    nothing,
+    notice,
+    page,
+    path_of,
+    section,
+    table,
+    tabs,
+    trail_to,
+)
+from busbar.console.namespace import (
+    Address,
+    DescribedMessage,
+    Entity,
+    EntityType,
+    StepSummary,
+    SubscriptionVerdict,
+)
 
 HISTORY = "/history"
 DONE = {"on": "All entities record their history from now on.", "off": "No entity records its history now."}
@@ -29,10 +47,12 @@ def rule_test_page(
         notice(refusal, bad=True) if refusal else None,
         section(
             "Which subscriptions get a message?",
-            nothing("Nothing is sent. Name a message that a subscription still has, or describe one."),
+            nothing(
+                "Nothing is sent. Give the id of a message that a subscription still has, or describe a message."
+            ),
             _question_form(topic, message),
         ),
-        _verdicts(verdicts) if verdicts is not None else None,
+        _verdicts(topic, verdicts) if verdicts is not None else None,
         place=place,
         trail=trail_to(topic),
     )
@@ -45,15 +65,15 @@ def _question_form(topic: Address, message: DescribedMessage) -> Markup:
         line(
             "id",
             "Message id",
-            "Of a message that is there, or that a tap keeps.",
+            "Of a message that is there, or that a tap keeps. Leave it empty to describe one.",
             message.message_id,
             focus=True,
         ),
-        line("subject", "Subject", "Of a message that is described.", message.subject),
+        line("subject", "Subject", "Of the message that you describe.", message.subject),
         lines(
             "properties",
             "Application properties",
-            "A line for each: region=eu, or with a type: amount:int=100",
+            'A line for each: region=eu. Numbers, true and false are such values; "5" in quotes is a text.',
             message.properties,
             rows=3,
         ),
@@ -63,10 +83,12 @@ def _question_form(topic: Address, message: DescribedMessage) -> Markup:
     )
 
 
-def _verdicts(verdicts: Sequence[SubscriptionVerdict]) -> Markup:
+def _verdicts(topic: Address, verdicts: Sequence[SubscriptionVerdict]) -> Markup:
     rows = [
         (
-            each.name,
+            tag(
+                "a", each.name, href=path_of(Address(EntityType.SUBSCRIPTION, each.name, topic.name), "rules")
+            ),
             badge("gets it", "good") if each.selected else badge("does not get it", "warn"),
             tag("ul", [tag("li", tag("b", rule), ": ", reason) for rule, reason in each.reasons])
             if each.reasons
@@ -94,6 +116,10 @@ def history_page(
     return page(
         "History of a message",
         notice(DONE[done]) if done in DONE else None,
+        nothing(
+            "What happened to a message, when, and by whom: sent, copied, delivered, abandoned, forwarded, dead-lettered, "
+            "completed. Entities that record their history have it."
+        ),
         tag(
             "form",
             line(
@@ -116,14 +142,16 @@ def _steps(message_id: str, steps: Sequence[StepSummary]) -> Markup:
     shown = (
         table(columns, rows, frozenset(("Sequence number",)))
         if rows
-        else nothing("Nothing is recorded of it.")
+        else nothing(
+            "Nothing is recorded of it. It came before the recording, or to an entity that does not record."
+        )
     )
     return section(f"Message {message_id}", shown)
 
 
 def _recording(recorded: Sequence[str], csrf: str) -> Markup:
     if not recorded:
-        text = "No entity records its history. What happened so far is not known."
+        text = "No entity records its history. What happened so far is not known; what happens from now on can be."
     elif recorded == ["*"]:
         text = "All entities record their history, in memory: the last steps, until their broker ends."
     else:

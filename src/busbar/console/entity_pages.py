@@ -13,7 +13,7 @@ from busbar.console.html import Markup, tag
 from busbar.console.layout import (
     address_in,
     beside,
-    count,
+    counted,
     kind_line,
     notice,
     page,
@@ -153,9 +153,9 @@ def delete_page(entity: Entity, *, csrf: str, place: str) -> str:
     address = entity.address
     # The messages of unavailable fragments cannot be counted now.
     least = "" if entity.available else "at least "
-    held = f"{least}{count(entity.messages + entity.dead_letters + entity.scheduled)} messages"
+    held = least + counted(entity.messages + entity.dead_letters + entity.scheduled, "message")
     if address.kind is EntityType.TOPIC:
-        held = f"{count(entity.subscriptions)} subscriptions and their messages"
+        held = f"{counted(entity.subscriptions, 'subscription')} and all messages in them"
     return confirmation_page(
         f"Delete {address.name}?",
         f"The {address.kind} is deleted with {held}. This cannot be undone.",

@@ -52,6 +52,7 @@ NAME = "name"
 SHOWN = "shown."
 """Before the name of a property: the value that the form showed."""
 
+SIZE_HINT = "How much it can hold; with partitioning, each of the 16 fragments."
 _SIZES = tuple((str(gigabytes * 1024), f"{gigabytes} GB") for gigabytes in range(1, 6))
 _FIELDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     "MaxSizeInMegabytes": ("Maximum size", "", _SIZES),
@@ -60,6 +61,15 @@ _FIELDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     "MaxDeliveryCount": ("Maximum deliveries", "10", ()),
 }
 """Label, placeholder and choices of each."""
+_HINTS = {
+    "DefaultMessageTimeToLive": "Of messages that have none of their own: 90s, 1h30m, 14d, unlimited.",
+    "ForwardTo": "A queue or a topic to which all messages are passed on. Empty: they stay.",
+    "ForwardDeadLetteredMessagesTo": "A queue or a topic to which dead letters are passed on. Empty: they stay.",
+    "AutoDeleteOnIdle": "It is deleted when nobody used it for so long: 5m or more, or unlimited.",
+    "Status": "ReceiveDisabled: clients can only send. SendDisabled: they can only receive. Disabled: neither.",
+    "EnableBatchedOperations": "Writes share commits with those of other entities. Otherwise each has a commit of its own.",
+}
+"""Where a form needs other words than the flag of a command."""
 _BOXES = {
     "EnablePartitioning": "Enable partitioning",
     "RequiresSession": "Requires session",
@@ -74,7 +84,13 @@ def _form(kind: EntityType, description: type[EntityDescription]) -> Form:
     return Form(
         kind,
         tuple(
-            Field(element, label, there[element], placeholder, choices)
+            Field(
+                element,
+                label,
+                SIZE_HINT if choices else _HINTS.get(element, there[element]),
+                placeholder,
+                choices,
+            )
             for element, (label, placeholder, choices) in _FIELDS.items()
             if element in there
         ),
@@ -102,7 +118,7 @@ def _label(element: str) -> str:
 
 def _change_field(row: EntityProperty) -> Field:
     choices = tuple((name, name) for name in _STATUSES) if row.type is PropertyType.STATUS else ()
-    return Field(row.element, _label(row.element), row.help, "", choices)
+    return Field(row.element, _label(row.element), _HINTS.get(row.element, row.help), "", choices)
 
 
 def _change_form(kind: EntityType, description: type[EntityDescription]) -> Form:
@@ -112,7 +128,7 @@ def _change_form(kind: EntityType, description: type[EntityDescription]) -> Form
         kind,
         tuple(_change_field(row) for row in rows if row.type is not PropertyType.BOOLEAN),
         tuple(
-            CheckBox(row.element, _label(row.element), row.help)
+            CheckBox(row.element, _label(row.element), _HINTS.get(row.element, row.help))
             for row in rows
             if row.type is PropertyType.BOOLEAN
         ),

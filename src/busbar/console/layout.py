@@ -251,6 +251,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 message", "2 messages"."""
+    return f"{count(number)} {noun}" + ("" if number == 1 else "s")
+
+
 def number(value: int, style: str | None = None) -> Markup:
     """A number. Zeros are pale, so that others are visible at a glance."""
     return tag("b", count(value), class_=style) if value else tag("span", "0", class_="soft")

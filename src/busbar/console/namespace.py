@@ -168,6 +168,14 @@ class TapSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class TapsPage:
+    taps: Sequence[TapSummary]
+    total: int
+    by_lag: bool = True
+    """Those that are furthest behind come first. With very many taps the order is that of names."""
+
+
+@dataclass(frozen=True, slots=True)
 class RuleValues:
     """A rule of a subscription: a filter of one kind, and an action."""
 
@@ -320,8 +328,8 @@ class OperatorView(Protocol):
 
     def processes(self) -> Sequence[ProcessSummary]: ...
 
-    def taps(self, most: int) -> tuple[Sequence[TapSummary], bool]:
-        """Taps of the namespace, those that are furthest behind first, and whether there are more."""
+    def taps(self, skip: int, limit: int) -> TapsPage:
+        """Taps of the namespace."""
 
 
 class AccessRules(Protocol):

@@ -8,9 +8,7 @@ from aiohttp import web
 
 from busbar.console.namespace import Namespace
 from busbar.console.operation_pages import stores_page, taps_page
-from busbar.console.requests import html
-
-MOST_TAPS = 200
+from busbar.console.requests import LIMIT, html, start_of
 
 
 def add_routes(app: web.Application, namespace: Namespace) -> None:
@@ -30,5 +28,6 @@ class OperationHandlers:
         return html(stores_page(stores, processes, place=self._namespace.place))
 
     async def taps(self, request: web.Request) -> web.StreamResponse:
-        found, more = await asyncio.to_thread(self._operation.taps, MOST_TAPS)
-        return html(taps_page(found, more, place=self._namespace.place))
+        skip = start_of(request, "skip")
+        found = await asyncio.to_thread(self._operation.taps, skip, LIMIT)
+        return html(taps_page(found, skip=skip, limit=LIMIT, place=self._namespace.place))

@@ -7,18 +7,28 @@ from collections.abc import Sequence
 from busbar.console.html import Markup, tag
 from busbar.console.layout import (
     badge,
+    beside,
     count,
+    counted,
     link_to,
     nothing,
     notice,
     number,
     page,
+    pager,
     section,
     table,
 )
-from busbar.console.namespace import Address, EntityType, ProcessSummary, StoreSummary, TapSummary
+from busbar.console.namespace import (
+    Address,
+    EntityType,
+    ProcessSummary,
+    StoreSummary,
+    TapsPage,
+    TapSummary,
+)
 
-STORE_NUMBERS = frozenset(("Fragments", "Size", "Usual commit", "Slow commit", "Messages in it"))
+STORE_NUMBERS = frozenset(("Fragments", "Size", "Usual commit", "Slow commit", "Messages per commit"))
 PROCESS_NUMBERS = frozenset(("Process", "Clients", "Catalogue", "Reaches"))
 TAP_NUMBERS = frozenset(("Behind", "Kept", "Size"))
 STATES = {"up": "good", "starting": "warn", "open": "good"}
@@ -42,7 +52,8 @@ def stores_page(stores: Sequence[StoreSummary], processes: Sequence[ProcessSumma
     )
 
 
-def taps_page(taps: Sequence[TapSummary], more: bool, *, place: str) -> str:
+def taps_page(found: TapsPage, *, skip: int, limit: int, place: str) -> str:
+    links = [(name, f"/taps?skip={to}") for name, to in beside(skip, limit, skip + limit < found.total)]
     rows = [
         (
             tap.name,
@@ -54,7 +65,7 @@ def taps_page(taps: Sequence[TapSummary], more: bool, *, place: str) -> str:
             count(tap.kept),
             tap.size,
         )
-        for tap in taps
+        for tap in found.taps
     ]
     return page(
         "Taps",
@@ -64,8 +75,13 @@ def taps_page(taps: Sequence[TapSummary], more: bool, *, place: str) -> str:
         ),
         table(("Name", "Entity", "Owner", "Records", "State", "Behind", "Kept", "Size"), rows, TAP_NUMBERS)
         if rows
-        else nothing("There are no taps."),
-        nothing("There are more; those that are furthest behind are shown.") if more else None,
+        else nothing("There are no taps." if not found.total else "There are no more taps."),
+        pager(links, "More taps"),
+        nothing(
+            f"{counted(found.total, 'tap')} by name: there are too many to compare how far they are behind."
+        )
+        if not found.by_lag
+        else None,
         place=place,
         live=True,
         section="/taps",
@@ -92,7 +108,7 @@ def _tap_state(tap: TapSummary) -> Markup:
 
 def _stores(stores: Sequence[StoreSummary]) -> Markup:
     several = any(store.broker for store in stores)
-    columns = ("Name", "State", "Fragments", "Size", "Usual commit", "Slow commit", "Messages in it")
+    columns = ("Name", "State", "Fragments", "Size", "Usual commit", "Slow commit", "Messages per commit")
     rows = [
         (
             store.name,
@@ -116,6 +132,7 @@ def _stores(stores: Sequence[StoreSummary]) -> Markup:
 
 
 def _processes(processes: Sequence[ProcessSummary]) -> Markup:
+    several = len(processes) > 1
     columns = (
         "Name",
         "State",
@@ -124,8 +141,7 @@ def _processes(processes: Sequence[ProcessSummary]) -> Markup:
         "Version",
         "Since",
         "Clients",
-        "Catalogue",
-        "Reaches",
+        *(("Catalogue", "Reaches") if several else ()),
         "Stores",
     )
     rows = [
@@ -137,8 +153,7 @@ def _processes(processes: Sequence[ProcessSummary]) -> Markup:
             process.version,
             process.since,
             count(process.connections),
-            str(process.change),
-            str(process.reaches),
+            *((count(process.change), count(process.reaches)) if several else ()),
             ", ".join(process.stores),
         )
         for process in processes
@@ -148,4 +163,9 @@ def _processes(processes: Sequence[ProcessSummary]) -> Markup:
         table(columns, rows, PROCESS_NUMBERS)
         if rows
         else nothing("The key of the console does not allow to list them."),
+        nothing(
+            "Catalogue: the last change of entities that the process has. Reaches: how many others it is connected to."
+        )
+        if several
+        else None,
     )

@@ -98,7 +98,10 @@ def hour_plots(history: CountHistory, path: str, now: float) -> Markup:
         HourLine("in", "in", history.incoming(path, now)),
         HourLine("out", "out", history.outgoing(path, now)),
     )
-    return tag("div", hour_plot("Backlog", backlog), hour_plot("Rate", traffic, "/s"), class_="plots")
+    none = "nothing in the last hour" if history.messages(WHOLE, now) else "no samples yet"
+    return tag(
+        "div", hour_plot("Backlog", backlog, "", none), hour_plot("Rate", traffic, "/s", none), class_="plots"
+    )
 
 
 def entity_list(

@@ -7,9 +7,17 @@ from busbar.console.html import tag
 from busbar.console.layout import HOME, notice, page
 
 
-def failure_page(title: str, text: str, *, place: str = "", live: bool = False) -> str:
-    """The page of a failure; with `live` it tries again automatically."""
-    return page(title, notice(text, bad=True), place=place, live=live, trail=[HOME])
+def failure_page(title: str, text: str, advice: str = "", *, place: str = "", live: bool = False) -> str:
+    """The page of a failure, with what to do; with `live` it tries again automatically."""
+    return page(
+        title,
+        notice(text, bad=True),
+        tag("p", advice) if advice else None,
+        tag("p", tag("a", "All entities", href="/")) if not live else None,
+        place=place,
+        live=live,
+        trail=[HOME],
+    )
 
 
 def signed_in_page() -> str:

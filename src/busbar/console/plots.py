@@ -28,8 +28,8 @@ class HourLine:
     values: Sequence[TimedValue]
 
 
-def hour_plot(title: str, lines: Sequence[HourLine], unit: str = "") -> Markup:
-    """A figure with its title, the lines and their latest values."""
+def hour_plot(title: str, lines: Sequence[HourLine], unit: str = "", none: str = "no samples yet") -> Markup:
+    """A figure with its title, the lines and their latest values; `none` stands in it if there are no values."""
     most = _round_up(max((each.value for line in lines for each in line.values), default=0.0))
     legend = [
         tag(
@@ -49,7 +49,7 @@ def hour_plot(title: str, lines: Sequence[HourLine], unit: str = "") -> Markup:
             "div",
             tag("span", f"{number_text(most)}{unit}", class_="most"),
             _drawing(lines, most, span, POINTS, title),
-            tag("span", "no samples yet", class_="none") if is_empty else None,
+            tag("span", none, class_="none") if is_empty else None,
             class_="area",
         ),
         tag("div", tag("span", _ago(span)), tag("span", "now"), class_="axis", aria_hidden="true"),

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from busbar.console.form_parts import check_box, confirmation_page, group, line
 from busbar.console.html import tag
-from busbar.console.layout import count, notice, page, path_of, tiles, trail_below
+from busbar.console.layout import count, counted, notice, page, path_of, tiles, trail_below
 from busbar.console.message_pages import LANES
 from busbar.console.messages import Lane
 from busbar.console.namespace import Address, Entity
@@ -54,7 +54,7 @@ def purge_page(
 def progress_page(address: Address, run: PurgeRun, *, place: str) -> str:
     """How far a purge is. The page is renewed until it is over."""
     deleted = sum(run.deleted.values())
-    ended = f"{count(deleted)} messages were deleted."
+    ended = f"{counted(deleted, 'message')} {'was' if deleted == 1 else 'were'} deleted."
     if run.left:
         ended += f" {count(run.left)} could not be: they are locked by others, or gone."
     return page(

@@ -9,6 +9,7 @@ from busbar.console.layout import (
     badge,
     beside,
     count,
+    counted,
     kind_line,
     nothing,
     notice,
@@ -17,7 +18,6 @@ from busbar.console.layout import (
     pager,
     path_of,
     properties,
-    section,
     table,
     tabs,
     trail_below,
@@ -55,7 +55,11 @@ def sessions_page(entity: Entity, found: SessionsRange, *, skip: int, limit: int
         address.name,
         kind_line(entity),
         tabs(entity, "sessions"),
-        nothing(f"{count(found.total)} sessions have messages or a state."),
+        nothing(
+            f"{counted(found.total, 'session')} with messages or a state. A session has one receiver at a time, its holder."
+            if rows
+            else "No session has messages or a state."
+        ),
         table(("Session", "Messages", "Deferred", "Oldest", "Holder", "State"), rows, NUMBERS)
         if rows
         else None,
@@ -80,22 +84,19 @@ def session_page(
         f"Session {session.id}",
         notice(refusal, bad=True) if refusal else None,
         notice(DONE[done]) if done in DONE else None,
-        tag("p", _hold_form(address, session, csrf), class_="actions"),
+        tag("div", _hold_form(address, session, csrf), _holding(session), class_="actions"),
         tag("div", properties("Now", {name: text for name, text in about.items() if text}), class_="columns"),
         tag("p", tag("a", "Its messages", href=path_of(address, "messages", session=session.id))),
-        section(
-            "State",
-            form(
-                path_of(address, "session/state", **here),
-                csrf,
-                lines(
-                    "state",
-                    "State",
-                    "Empty: none. To set it, the session is accepted for a moment.",
-                    session.state,
-                ),
-                submit="Set state",
+        form(
+            path_of(address, "session/state", **here),
+            csrf,
+            lines(
+                "state",
+                "State",
+                "Empty: none. To set it, the session is accepted for a moment.",
+                session.state,
             ),
+            submit="Set state",
         ),
         place=place,
         trail=[*trail_below(address), tag("a", "Sessions", href=path_of(address, "sessions"))],
@@ -113,6 +114,15 @@ def _hold_form(address: Address, session: SessionRow, csrf: str) -> Markup:
         action=path_of(address, f"session/{action}", id=session.id),
         class_="inline",
     )
+
+
+def _holding(session: SessionRow) -> Markup:
+    text = (
+        "Until you release it, no other client receives from this session."
+        if session.is_held_here
+        else "The console then holds the session, and no other client receives from it."
+    )
+    return tag("span", text, class_="soft")
 
 
 def _holder(session: SessionRow) -> Markup | str:

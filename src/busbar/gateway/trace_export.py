@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from busbar import __version__
-from busbar.gateway.tracing import ENQUEUE, MessageSpan
+from busbar.gateway.tracing import DELIVER, ENQUEUE, MessageSpan, RequestSpan, Span
 
 MAX_WAITING = 10_000
 MAX_BATCH = 512
@@ -26,6 +26,8 @@ LOGGED_EVERY = 60.0
 SERVER, PRODUCER = 2, 4
 """Kinds of spans: who answers a sender, and who hands a message out."""
 ERROR = 2
+OPERATION_TYPES = {ENQUEUE: "send", DELIVER: "receive"}
+"""The type of an operation; all others are settlements."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ class TraceExporter:
         self._resource = {"service.name": service, "service.version": __version__}
         if instance:
             self._resource["service.instance.id"] = instance
-        self._waiting: deque[MessageSpan] = deque()
+        self._waiting: deque[Span] = deque()
         self._woken = threading.Event()
         self._ending = False
         self.dropped = 0
@@ -46,7 +48,7 @@ class TraceExporter:
         self._thread = threading.Thread(target=self._run, name="busbar-traces", daemon=True)
         self._thread.start()
 
-    def add(self, span: MessageSpan) -> None:
+    def add(self, span: Span) -> None:
         """Export a span soon. Never waits."""
         if len(self._waiting) >= MAX_WAITING:
             self.dropped += 1
@@ -75,7 +77,7 @@ class TraceExporter:
                 self._report(error)
                 return
 
-    def _post(self, batch: Sequence[MessageSpan]) -> None:
+    def _post(self, batch: Sequence[Span]) -> None:
         body = json.dumps(request_of(batch, self._resource)).encode()
         request = urllib.request.Request(self._url, body, self._headers)
         with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
@@ -89,10 +91,10 @@ class TraceExporter:
             _log.warning("traces are not taken at %s, %d spans are lost: %s", host, self.dropped, error)
 
 
-def request_of(batch: Sequence[MessageSpan], resource: Mapping[str, str]) -> dict[str, object]:
+def request_of(batch: Sequence[Span], resource: Mapping[str, str]) -> dict[str, object]:
     """An ExportTraceServiceRequest. Numbers of 64 bits are strings, as in the JSON of Protocol Buffers."""
     scope = {"name": "busbar", "version": __version__}
-    spans = [_span(span) for span in batch]
+    spans = [_request_span(span) if isinstance(span, RequestSpan) else _message_span(span) for span in batch]
     return {
         "resourceSpans": [
             {
@@ -103,30 +105,52 @@ def request_of(batch: Sequence[MessageSpan], resource: Mapping[str, str]) -> dic
     }
 
 
-def _span(span: MessageSpan) -> dict[str, object]:
-    is_send = span.operation == ENQUEUE
+def _message_span(span: MessageSpan) -> dict[str, object]:
     attributes: dict[str, str | int] = {
         "messaging.system": "servicebus",
         "messaging.operation.name": span.operation,
-        "messaging.operation.type": "send" if is_send else "receive",
+        "messaging.operation.type": OPERATION_TYPES.get(span.operation, "settle"),
         "messaging.destination.name": span.entity,
     }
     if span.message_id:
         attributes["messaging.message.id"] = span.message_id
     if span.delivery_count:
         attributes["messaging.servicebus.message.delivery_count"] = span.delivery_count
-    if span.failure:
-        attributes["error.type"] = span.failure
+    if span.operation not in OPERATION_TYPES:
+        attributes["messaging.servicebus.disposition_status"] = span.operation
+    kind = PRODUCER if span.operation == DELIVER else SERVER
+    shown = _span(span, f"{span.operation} {span.entity}", kind, attributes, span.failure)
+    if span.linked:
+        shown["links"] = [{"traceId": span.trace_id, "spanId": span.linked}]
+    return shown
+
+
+def _request_span(span: RequestSpan) -> dict[str, object]:
+    attributes: dict[str, str | int] = {
+        "http.request.method": span.method,
+        "http.route": span.route,
+        "url.path": span.path,
+        "http.response.status_code": span.status,
+    }
+    failure = str(span.status) if span.status >= 500 else ""
+    return _span(span, f"{span.method} {span.route}", SERVER, attributes, failure)
+
+
+def _span(
+    span: Span, name: str, kind: int, attributes: dict[str, str | int], failure: str
+) -> dict[str, object]:
+    if failure:
+        attributes["error.type"] = failure
     return {
         "traceId": span.trace_id,
         "spanId": span.span_id,
         "parentSpanId": span.parent,
-        "name": f"{span.operation} {span.entity}",
-        "kind": SERVER if is_send else PRODUCER,
+        "name": name,
+        "kind": kind,
         "startTimeUnixNano": str(span.begin),
         "endTimeUnixNano": str(span.end),
         "attributes": _attributes(attributes),
-        "status": {"code": ERROR, "message": span.failure} if span.failure else {},
+        "status": {"code": ERROR, "message": failure} if failure else {},
     }
 
 

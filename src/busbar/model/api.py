@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from busbar.model.access import AccessChange
 from busbar.model.commands import Command
@@ -49,9 +49,9 @@ RuleChange = tuple[str, RuleDescription | None]
 """The path of a rule, and its description, or None if it is removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeProperties:
-    """What an entity holds now, summed over its fragments. Times in ms since 1970."""
+class RuntimeProperties(NamedTuple):
+    """What an entity holds now, summed over its fragments. Times in ms since 1970. A scrape makes thousands of them: a
+    dataclass would cost thrice."""
 
     active: int = 0
     """Locked messages included."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from busbar.cli.console_operation import counts_of, lags_of
+from busbar.cli.console_operation import counts_of
 from busbar.cli.metrics_text import MetricSample, read_metrics
 from busbar.console.namespace import HeldCounts
 
@@ -41,4 +41,3 @@ def test_what_entities_hold_and_taps_lag() -> None:
         for broker in ("a", "b")
     ]
     assert counts_of(samples) == {"q": HeldCounts(6, 5, 14, 0)}
-    assert lags_of(samples) == {("q", True, "t"): 8}

@@ -10,8 +10,12 @@ from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
 from busbar.app.config import ConfigError
 from busbar.app.trace_settings import make_tracer, traces_url
+from busbar.gateway.http.request_spans import route_of
 from busbar.gateway.trace_export import request_of
-from busbar.gateway.tracing import MAX_CONTEXTS, MessageSpan, Tracer
+from busbar.gateway.tracing import MAX_CONTEXTS, MessageSpan, SettleSpans, Span, Tracer
+from busbar.message.parsing import parse_message
+from busbar.model.commands import ABANDON, COMPLETE
+from busbar.model.message import Record
 
 PARENT = "00f067aa0ba902b7"
 OTHER = "b7ad6b7169203331"
@@ -64,6 +68,53 @@ def test_a_ratio_chooses_by_the_trace() -> None:
 def test_a_batch_has_a_bounded_number() -> None:
     content = b"".join(message("traceparent", f"00-{trace(n)}-{PARENT}-01") for n in range(MAX_CONTEXTS + 20))
     assert len(contexts(content)) == MAX_CONTEXTS
+
+
+@pytest.mark.parametrize(
+    ("path", "route"),
+    [
+        ("/orders/messages", "/{entity}/messages"),
+        ("/a/b/Messages/Head", "/{entity}/messages/head"),
+        (
+            "/news/subscriptions/all/messages/7/5f2b7f0e-63bf-4d53-8f35-2a1f9c7d0a4e",
+            "/{entity}/messages/{id}/{lock token}",
+        ),
+        ("/orders", "/{entity}"),
+        ("/$busbar/fragments/orders", "/$busbar/fragments"),
+        ("/metrics", "/metrics"),
+        ("/", "/{entity}"),
+    ],
+)
+def test_routes_name_no_entities(path: str, route: str) -> None:
+    assert route_of(path) == route
+
+
+def test_headers_of_requests_are_sampled_like_messages() -> None:
+    tracer = Tracer(lambda span: None, 0.5)
+    low, high = "0" * 32, "f" * 32
+    assert tracer.header_contexts(f"00-{low}-{PARENT}-01") == [(low, PARENT)]
+    for other in (f"00-{low}-{PARENT}-00", f"00-{high}-{PARENT}-01", f"00-{low}-{PARENT}-01-x", "", "\n"):
+        assert tracer.header_contexts(other) == []
+
+
+def test_a_settlement_is_over_with_its_answer() -> None:
+    exported: list[Span] = []
+    spans = SettleSpans(Tracer(exported.append), "orders", settles=True)
+    sent = message("traceparent", f"00-{trace(7)}-{PARENT}-01")
+    content = parse_message(sent, 0, len(sent), "m", 128, 10_000).content
+    tags = [bytes([number]) for number in range(3)]
+    records = [Record(number, 1, 0, 0, 0, len(content), content, None) for number in range(3)]
+    spans.delivered(tags, records, 5)
+    assert len(exported) == 3
+    spans.begin([10], tags[:1], COMPLETE)
+    spans.forget(tags[1:2])
+    spans.begin([11, 12], tags[1:], ABANDON)
+    assert len(exported) == 3
+    spans.end([10, 11, 12, 13], "amqp:gone")
+    spans.end([10, 12])
+    settled = [one for one in exported[3:] if isinstance(one, MessageSpan)]
+    assert [one.operation for one in settled] == ["complete", "abandon"]
+    assert [one.linked for one in settled] == [exported[0].span_id, exported[2].span_id]
 
 
 def test_the_request_is_that_of_otlp() -> None:

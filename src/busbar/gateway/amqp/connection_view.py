@@ -17,13 +17,14 @@ from busbar.model.connection_views import LinkShown
 
 MAX_TEXT = 120
 """Characters that are kept of what a client calls itself. It may be unauthenticated."""
-_PRODUCT = ("product", "version", "platform", "user-agent")
+_PRODUCT = ("product", "version", "platform")
 
 
 def product_of(properties: Mapping[object, object]) -> str:
-    """The client library of an open frame. SDKs name it in different properties."""
-    texts = [str(properties[name])[:MAX_TEXT] for name in _PRODUCT if properties.get(name)]
-    return " ".join(texts)[:MAX_TEXT]
+    """The client library of an open frame. A user agent names it too, behind what the application calls itself."""
+    names = ("user-agent",) if properties.get("user-agent") else _PRODUCT
+    text = " ".join(str(properties[name])[: MAX_TEXT + 1] for name in names if properties.get(name))
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
 def address_text(peername: object) -> str:

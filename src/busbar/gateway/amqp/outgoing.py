@@ -19,6 +19,7 @@ from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome
 from busbar.clock import wall_clock
 from busbar.gateway.amqp.enlisting import EnlistedSettlement
 from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.tracing import SettleSpans
 from busbar.message.delivery import encode_deliveries
 from busbar.message.lock_token import split_by_fragment, split_tags
 from busbar.model.api import EntityView
@@ -63,7 +64,8 @@ class OutgoingLink:
         self._delete = delete
         self._max_unsettled = peer.service.limits.max_unsettled
         self._times = peer.service.deliveries
-        self._tracer = peer.service.tracer
+        tracer = peer.service.tracer
+        self.spans = SettleSpans(tracer, self._entity.path, not delete) if tracer is not None else None
         self._receiver = receiver_of(asker or peer, self, entity, sub, delete)
         peer.service.clients.linked(peer.origin, link.name, self._receiver.consumers())
 
@@ -106,18 +108,19 @@ class OutgoingLink:
         return min(self.capacity(), most - queued)
 
     def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
-        self._measure(records)
+        now = self._measure(records)
         tags, payloads = encode_deliveries(
             records, demand.fragment, demand.index, nonce, until, demand.partition
         )
+        if self.spans is not None:
+            self.spans.delivered(tags, records, now)
         self._link.deliver(tags, payloads, self._delete)
 
-    def _measure(self, records: list[Record]) -> None:
-        """Note how long it took from enqueuing to delivery. Records are in the order of their numbers."""
+    def _measure(self, records: list[Record]) -> int:
+        """Note how long it took from enqueuing to delivery. Records are in the order of their numbers. Returns the time."""
         now = wall_clock()
         self._times.add_run(now - records[0].enqueued, now - records[-1].enqueued, len(records))
-        if self._tracer is not None:
-            self._tracer.delivered(self._entity.path, records, now)
+        return now
 
     def drained(self) -> None:
         self._link.drained()
@@ -129,7 +132,10 @@ class OutgoingLink:
     ) -> None:
         if self._delete:
             return  # deleted when they were delivered: nothing to settle
+        spans = self.spans
         if outcome is not None and outcome.txn is not None:
+            if spans is not None:
+                spans.forget(tags)
             limits = self._peer.service.limits
             enlisted = EnlistedSettlement(self._peer, self, self._link, ids, not settled)
             enlisted.begin(
@@ -142,10 +148,16 @@ class OutgoingLink:
             if settled:
                 code, action, overlay = RELEASED, RELEASE, None
             else:
+                if spans is not None:
+                    spans.begin(ids, tags, DEAD_LETTER)
                 self.deny(ids, error.condition, error.text)
                 return
         if action < 0:
             return  # `received`: a progress report, not an outcome
+        if spans is not None:
+            spans.begin(ids, tags, action)
+            if settled:
+                spans.end(ids)  # there is no answer
         if len(self._fragments) == 1:
             numbers, nonces = split_tags(tags)
             self._settle(self._fragments[0], ids, numbers, nonces, settled, code, action, overlay)
@@ -159,6 +171,8 @@ class OutgoingLink:
     def deny(self, ids: list[int], condition: str, text: str) -> None:
         """Answer that deliveries were not settled."""
         self._peer.service.refusals.add(condition, len(ids))
+        if self.spans is not None:
+            self.spans.end(ids, condition)
         for delivery_id in ids:
             self._link.deny(delivery_id, condition, text)
 
@@ -201,6 +215,8 @@ class _Settling:
                 ids = [delivery_id for index, delivery_id in enumerate(ids) if index not in lost]
             if ids:
                 link.confirm(ids, self._code)
+                if owner.spans is not None:
+                    owner.spans.end(ids)
         owner.replenish(now)
 
 

@@ -151,6 +151,8 @@ class SessionLink(OutgoingLink):
         return self._until + GRACE
 
     def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
-        self._measure(records)
+        now = self._measure(records)
         tags, payloads = encode_deliveries(records, self.fragment, self.index, nonce, until, self._partition)
+        if self.spans is not None:
+            self.spans.delivered(tags, records, now)
         self._link.deliver(tags, payloads, self._delete)

@@ -25,6 +25,7 @@ from busbar.gateway.http.errors import error_response
 from busbar.gateway.http.health import Health
 from busbar.gateway.http.metrics import Metrics
 from busbar.gateway.http.probes import Probes
+from busbar.gateway.http.request_spans import HEADER, traced
 from busbar.gateway.http.requests import path_of, refuse_large
 from busbar.gateway.http.runtime_headers import refuse_undecodable
 from busbar.gateway.http.runtime_path import is_runtime
@@ -57,6 +58,12 @@ class HttpRoutes:
         self._health = Health(services.broker)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        tracer = self._services.tracer
+        if tracer is None or HEADER not in request.headers or request.path.strip("/").lower() == WEBSOCKET:
+            return await self._answer(request)
+        return await traced(tracer, request, self._answer)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         try:
             _head_complete(request)
             refuse_undecodable(request.headers.items())

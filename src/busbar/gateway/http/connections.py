@@ -10,11 +10,11 @@ import logging
 
 from aiohttp import web
 
-from busbar.gateway.http.requests import check_method
+from busbar.gateway.http.requests import check_method, number_of
 from busbar.gateway.http.view_json import view_json
 from busbar.gateway.services import GatewayServices
 from busbar.model.connection_views import ConnectionQuery
-from busbar.model.errors import ArgumentError, ConnectionNotFound
+from busbar.model.errors import ConnectionNotFound
 
 _log = logging.getLogger(__name__)
 
@@ -36,17 +36,8 @@ def _query(request: web.Request) -> ConnectionQuery:
     query = ConnectionQuery(
         request.query.get("entity", "").strip("/"),
         request.query.get("sort", usual.sort),
-        _number(request, "skip", usual.skip),
-        _number(request, "top", usual.top),
+        number_of(request, "skip", usual.skip),
+        number_of(request, "top", usual.top),
     )
     query.check()
     return query
-
-
-def _number(request: web.Request, name: str, usual: int) -> int:
-    text = request.query.get(name)
-    if text is None:
-        return usual
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise ArgumentError(f"'{name}' is '{text[:40]}'; it must be a number.")
-    return int(text)

@@ -23,7 +23,7 @@ import base64
 import binascii
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -31,22 +31,21 @@ from aiohttp import web
 from busbar.clock import wall_clock
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
+from busbar.gateway.http.entity_walk import entities_of
 from busbar.gateway.http.errors import error_response
-from busbar.gateway.http.metrics_entities import add_done, add_held, most_samples
+from busbar.gateway.http.metrics_entities import EntitySamples, most_samples
 from busbar.gateway.http.metrics_text import CONTENT_TYPE, MetricsPage, Sample
 from busbar.gateway.http.runtime_origin import HttpOrigin
 from busbar.gateway.services import GatewayServices
 from busbar.model.api import EntityView, RuntimeProperties, TransferReport
 from busbar.model.commands import ShowTaps
 from busbar.model.effects import TapState, TapStates
-from busbar.model.entities import EntityKind
 from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy, Unauthorized
 from busbar.model.figures import COMMIT_BOUNDS, DELIVERY_BOUNDS, ProcessFigures
 from busbar.model.node_views import NodeView, StoreFigures, summed
 from busbar.model.sas import LISTEN
 
 PATH: Final = "metrics"
-LISTED_AT_ONCE: Final = 1_000
 ASKED_AT_ONCE: Final = 100
 PEEKED_AT_ONCE: Final = 50
 CHALLENGE: Final = 'Basic realm="Busbar", charset="UTF-8"'
@@ -56,6 +55,7 @@ class Metrics:
     def __init__(self, services: GatewayServices) -> None:
         self._services = services
         self._turn = asyncio.Lock()
+        self._samples = EntitySamples()
         self._oldest: dict[str, int] = {}
         """By entity: when its first message was enqueued, if that is not in memory. Those found last are at the end."""
 
@@ -95,9 +95,10 @@ class Metrics:
         _add_transactions(page, self._services)
         chosen: list[EntityView] = []
         found = 0
+        lowered = prefix.lower()
         room = self._services.limits.max_metrics_samples
-        async for entity in self._entities():
-            if not entity.path.lower().startswith(prefix.lower()):
+        async for entity in entities_of(port):
+            if lowered and not entity.path.lower().startswith(lowered):
                 continue
             found += 1
             room -= most_samples(entity, processes)
@@ -105,6 +106,7 @@ class Metrics:
                 chosen.append(entity)
         page.add("busbar_entities", {}, found)
         page.add("busbar_entities_omitted", {}, found - len(chosen))
+        lines = self._samples.of(page)
         for first in range(0, len(chosen), ASKED_AT_ONCE):
             # Concurrently, because each may have to wait for a commit.
             some = chosen[first : first + ASKED_AT_ONCE]
@@ -113,8 +115,8 @@ class Metrics:
             for entity, held in zip(some, runtimes, strict=True):
                 if held is not None:
                     oldest = self._oldest_of(entity, held)
-                    add_held(page, entity, held, oldest, now)
-                    add_done(page, entity, processes)
+                    lines.add_held(entity, held, oldest, now)
+                    lines.add_done(entity, processes)
             tapped = [entity for entity in some if entity.taps]
             for samples in await asyncio.gather(*(_of_taps_of(origin, entity) for entity in tapped)):
                 for sample in samples:
@@ -136,22 +138,6 @@ class Metrics:
             with contextlib.suppress(BusbarError):
                 fragments = await self._services.broker.fragments(path)
                 self._oldest[path] = min((one.oldest for one in fragments if one.oldest), default=0)
-
-    async def _entities(self) -> AsyncIterator[EntityView]:
-        async for queue in self._list_entities(EntityKind.QUEUE):
-            yield queue
-        async for topic in self._list_entities(EntityKind.TOPIC):
-            yield topic
-            with contextlib.suppress(EntityNotFound):  # it was deleted in between
-                async for subscription in self._list_entities(EntityKind.SUBSCRIPTION, topic.path):
-                    yield subscription
-
-    async def _list_entities(self, kind: EntityKind, parent: str = "") -> AsyncIterator[EntityView]:
-        skip = 0
-        while listed := await self._services.broker.list(kind, parent, skip, LISTED_AT_ONCE):
-            skip += len(listed)
-            for entity in listed:
-                yield entity
 
 
 def _add_figures(page: MetricsPage, figures: StoreFigures) -> None:

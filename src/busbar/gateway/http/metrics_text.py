@@ -109,13 +109,9 @@ class MetricsPage:
     def add(self, name: str, labels: Mapping[str, str], value: float) -> None:
         self._lines[name].append(f"{name}{labels_text(labels)} {value}\n")
 
-    def add_one(self, name: str, labels: str, value: float) -> None:
-        """Add a sample whose labels are text already."""
-        self._lines[name].append(f"{name}{{{labels}}} {value}\n")
-
-    def add_all(self, name: str, labels: str, values: Mapping[str, float]) -> None:
-        """Add samples whose labels begin alike, with `labels`. The keys of `values` are the rest, as text too."""
-        self._lines[name] += [f"{name}{{{labels}{rest}}} {value}\n" for rest, value in values.items()]
+    def lines(self, name: str) -> list[str]:
+        """The samples of a family, for those who add thousands: texts of one line or more."""
+        return self._lines[name]
 
     def add_histogram(
         self,

@@ -42,6 +42,16 @@ def check_method(request: web.Request, allowed: Collection[str], where: str) -> 
         raise web.HTTPMethodNotAllowed(request.method, allowed, text=text)
 
 
+def number_of(request: web.Request, name: str, usual: int) -> int:
+    """A number of the query, or the usual one. Raises ArgumentError."""
+    text = request.query.get(name)
+    if text is None:
+        return usual
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise ArgumentError(f"'{name}' is '{text[:40]}'; it must be a number.")
+    return int(text)
+
+
 def refuse_large(request: web.Request, maximum: int) -> None:
     """Refuse a body whose announced size is too large, before any of it is read."""
     announced = request.content_length

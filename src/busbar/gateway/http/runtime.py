@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 from uuid import UUID
@@ -62,6 +63,7 @@ from busbar.model.errors import (
     MessageNotFound,
     MessageSizeExceeded,
 )
+from busbar.model.message import Draft
 from busbar.model.sas import LISTEN, SEND
 from busbar.partitions.resolver import FragmentResolver
 
@@ -145,8 +147,21 @@ async def _send(asked: RuntimeRequest) -> web.StreamResponse:
         )
         for payload in payloads
     ]
-    await asked.origin.send(asked.entity, drafts)
+    await _stored(asked, drafts, payloads)
     return _empty(201)
+
+
+async def _stored(asked: RuntimeRequest, drafts: list[Draft], payloads: Sequence[bytes]) -> None:
+    """Store messages, with their spans if there are traces. Raises the error of a refusal."""
+    tracer, begin = asked.services.tracer, time.time_ns()
+    try:
+        await asked.origin.send(asked.entity, drafts)
+    except BusbarError as error:
+        if tracer is not None:
+            tracer.sent(asked.entity.path, payloads, begin, error.condition)
+        raise
+    if tracer is not None:
+        tracer.sent(asked.entity.path, payloads, begin)
 
 
 # Receive
@@ -171,7 +186,10 @@ async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse
         return web.Response(status=204)
     try:
         record = delivered.records[0]
-        asked.services.deliveries.add(wall_clock() - record.enqueued)
+        now = wall_clock()
+        asked.services.deliveries.add(now - record.enqueued)
+        if asked.services.tracer is not None:
+            asked.services.tracer.delivered(asked.entity.path, record, now)
         token = None if delete else tag_to_uuid(lock_tag(delivered.fragment, record.n, delivered.nonce))
         number = FragmentResolver(asked.entity).sequence_number_in(delivered.fragment, record.n)
         shown = show(record, number, token, delivered.until)

@@ -15,13 +15,14 @@ GET   /$busbar/transfers                what is forwarded now, and what is held
 GET   /$busbar/definitions              all entities, as a Config.json (definitions.py)
 POST  /$busbar/backup                   leaves the files of all stores as they are; DELETE ends that
 ...   /$busbar/connections              the connections of clients (connections.py)
+GET   /$busbar/taps                     the taps of all entities (taps.py)
 """
 
 from __future__ import annotations
 
 from aiohttp import web
 
-from busbar.gateway.http import access, connections
+from busbar.gateway.http import access, connections, taps
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.definitions import definitions
 from busbar.gateway.http.duplicates import duplicates_of
@@ -65,6 +66,8 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
         return web.json_response({"complete": await services.broker.end_backup()})
     if kind == "connections":
         return await connections.handle(request, path, rest, services)
+    if kind == "taps" and not rest:
+        return await taps.handle(request, path, services)
     if kind == "log-level":
         check_method(request, ("POST",) if rest else ("GET",), f"'/{path}'")
         return web.json_response({"level": await services.broker.log_level(rest)})
