@@ -7,14 +7,16 @@ import math
 
 import pytest
 
+from busbar.amqp.outcomes import ACCEPTED
 from busbar.gateway.gateway import Gateway
 from busbar.gateway.listening import connection_limiter
-from busbar.model.commands import CancelScheduled
+from busbar.model.commands import AwaitSession, CancelScheduled, Settle
 from busbar.model.effects import Done, Effect
 from harness.amqp_driver import ConnectionOver, LoadConnection, connect
 from harness.transaction_driver import WireRequests, WireSession
 from harness.waiting import until
-from tests.unit.gateway.transactional_port import ENTITIES, TransactionalPort, gateway_on
+from tests.unit.gateway.transactional_port import ENTITIES, TransactionalPort, gateway_on, received
+from tests.unit.partitions.transactions import SESSIONS
 
 
 class CancellingPort(TransactionalPort):
@@ -89,3 +91,42 @@ async def test_a_client_that_has_asked_for_a_while_ago_is_closed_at_once(
         stopping = stop(gateway)
         assert await closed_by_gateway(asking) == "amqp:connection:forced"
         await stopping
+
+
+async def test_a_settlement_is_answered_before_the_connection_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may wait for the next owner of its store, and an SDK that gets no answer repeats it, and is told of a lost lock."""
+    monkeypatch.setattr(connection_limiter, "ANSWER_SECONDS", 3_600.0)
+    broker = CancellingPort(*ENTITIES)
+    broker.held = {Settle}
+    async with gateway_on(broker) as (gateway, port):
+        settling = await connect(port)
+        receiver = await WireSession(settling).receiver("q")
+        (delivery,) = await received(broker, receiver)
+        settled = asyncio.get_running_loop().create_task(receiver.settle(delivery))
+        await until(lambda: bool(broker.said(Settle)))
+        stopping = stop(gateway)
+        await asyncio.sleep(0.1)
+        assert not stopping.done() and settling.error is None
+        broker.release(Settle)
+        outcome = await settled
+        assert outcome is not None and outcome.code == ACCEPTED
+        assert await closed_by_gateway(settling) == "amqp:connection:forced"
+        await stopping
+
+
+async def test_a_client_that_waits_for_a_session_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_limiter, "ANSWER_SECONDS", 3_600.0)
+    broker = CancellingPort(*ENTITIES)
+    async with gateway_on(broker) as (gateway, port):
+        waiting = await connect(port)
+        attaching = asyncio.get_running_loop().create_task(
+            WireSession(waiting).receiver(SESSIONS.path, session=None)
+        )
+        await until(lambda: bool(broker.said(AwaitSession)))
+        stopping = stop(gateway)
+        assert await closed_by_gateway(waiting) == "amqp:connection:forced"
+        await stopping
+        with pytest.raises(ConnectionOver):
+            await attaching
