@@ -57,7 +57,7 @@ class UpgradeLoad(DefaultLoad):
 
     def complete(self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
         """If the answer to a completion is lost with its connection, the SDK repeats it, and reports that the lock is not
-        held any more. It reports the same if the lock has ended while it connected again."""
+        held any more. It reports the same if the lock has ended while it waited to try again."""
         try:
             super().complete(receiver, message)
         except MessageLockLostError:

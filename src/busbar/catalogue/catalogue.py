@@ -107,7 +107,7 @@ class Catalogue(CatalogueReader):
         self._under_way: dict[str, asyncio.Event] = {}
         """The keys of all entries in the change that is being carried out, and what is set when it is decided."""
         self._purger = FragmentPurger(stores, self._forget_purged)
-        self.store_list = StoreList(stores, home, self._purger.stores)
+        self.store_list = StoreList(stores, home, self._purger.stores, self.entities)
         self._marks = MarkCleaner(self._entries, stores, self._ids)
         self._idler: asyncio.Task[None] | None = None
         self._unfinished: CatalogueChange | None = None

@@ -8,27 +8,36 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from busbar.catalogue.home import CatalogueHome
 from busbar.catalogue.membership import STORES, Membership, encode, listed_in
 from busbar.catalogue.store_set import StoreSet
+from busbar.model.api import EntityView
 from busbar.model.errors import ArgumentError, InvalidOperation
 
 DRAIN, UNDRAIN, REMOVE = "drain", "undrain", "remove"
+NAMED = 10
+"""So many entities a refusal names."""
 LIST_CHANGES = (DRAIN, UNDRAIN, REMOVE)
 
 
 class StoreList:
     def __init__(
-        self, stores: StoreSet, home: CatalogueHome, emptying: Callable[[], Collection[str]]
+        self,
+        stores: StoreSet,
+        home: CatalogueHome,
+        emptying: Callable[[], Collection[str]],
+        entities: Callable[[], Sequence[EntityView]],
     ) -> None:
-        """`emptying` returns the stores of deleted fragments that still hold messages."""
+        """`emptying` returns the stores of deleted fragments that still hold messages, and `entities` all that have
+        fragments."""
         self.forget: Callable[[str], Awaitable[None]] | None = None
         """Forgets where a store is that was removed. None: stores cannot be removed here."""
         self._stores = stores
         self._home = home
         self._emptying = emptying
+        self._entities = entities
 
     @property
     def _membership(self) -> Membership:
@@ -58,19 +67,28 @@ class StoreList:
         if self.forget is None:
             raise InvalidOperation("Only a cluster of nodes can lose a store; here it can be drained.")
         host = self._stores.host(name)
-        count = self._stores.routes.count(host)
         if name not in self.drained:
             raise InvalidOperation(f"The store '{name}' takes new entities. Drain it first.")
-        if count or name in self._emptying():
+        if self._stores.routes.count(host):
             raise InvalidOperation(
-                f"The store '{name}' holds {count or 'deleted'} fragments. Delete their entities, and wait until they are "
-                "emptied."
+                f"The store '{name}' holds fragments of {self._held(name)}. They have to be deleted first."
+            )
+        if name in self._emptying():
+            raise InvalidOperation(
+                f"The store '{name}' is being emptied of what was deleted. Try again in a moment."
             )
         if len(self._stores.hosts) == 1:
             raise InvalidOperation(f"The store '{name}' is the only one.")
         await self._write(self._membership.without(name))
         await self._stores.remove(host)
         await self.forget(name)
+
+    def _held(self, name: str) -> str:
+        """What a store holds, for an operator."""
+        counts = {one.path: one.stores.count(name) for one in self._entities() if name in one.stores}
+        named = [f"'{path}' ({count})" for path, count in [*counts.items()][:NAMED]]
+        more = len(counts) - len(named)
+        return ", ".join(named) + (f" and {more} more entities" if more else "")
 
     async def _write(self, membership: Membership) -> None:
         await self._home.write({STORES: encode(membership)})

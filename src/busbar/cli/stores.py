@@ -70,16 +70,40 @@ def move(
     _change(name, f"move/{broker}", output, where)
 
 
-@command(stores_commands, examples=("busbar stores drain store-2", "busbar stores drain store-2 --undo"))
+@command(
+    stores_commands,
+    examples=("busbar stores drain store-2", "busbar stores drain store-2 --wait", "busbar stores drain store-2 --undo"),
+)
 def drain(
     *,
     name: Name,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until nothing is left there.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Place new entities there again.")] = False,
     output: Output = OutputFormat.TABLE,
     where: ConnectionOptions,
 ) -> None:
-    """Place no fragments of new entities in a store. Entities that are there stay, and are served."""
-    _change(name, "undrain" if undo else "drain", output, where)
+    """Place no fragments of new entities in a store, and list what it holds. Entities that are there stay, and are served.
+
+    Call it again to see what is left. docs/cluster-operations.md describes how to empty a store while clients work.
+    """
+    from busbar.cli.store_contents import StoreContents, print_held
+
+    if undo and wait:
+        raise CommandFailure("--undo ends a drain; there is nothing to wait for.", ExitCode.USAGE)
+    if undo:
+        _change(name, "undrain", output, where)
+        return
+    with _client(where) as client:
+        found = _asked(client, name, "drain")
+        contents = StoreContents(client, name)
+        if wait:
+            contents.until_empty()
+        held = contents.look()
+    if output is OutputFormat.JSON:
+        print_json([found | {"holds": [one._asdict() for one in held]}])
+        return
+    _print([found], output)
+    print_held(name, held)
 
 
 @command(stores_commands, examples=("busbar stores remove store-2",))

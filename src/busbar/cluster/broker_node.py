@@ -159,7 +159,7 @@ class BrokerNode:
 
     def broker_joined(self, broker: str, address: str) -> None:
         self.peer_addresses[broker] = address
-        self._port.expect_peer(broker)
+        self._port.peer_joined(broker)
 
     def broker_lost(self, broker: str) -> None:
         self._port.drop_peer(broker)

@@ -92,6 +92,11 @@ class ClusterBroker(EffectDispatcher):
         if broker not in self._peers:
             self._peer_watch.is_missing(broker)
 
+    def peer_joined(self, broker: str) -> None:
+        """Get a channel to a broker process that has just come, if there is none."""
+        if broker not in self._peers:
+            self._peer_watch.has_joined(broker)
+
     def drop_peer(self, broker: str) -> None:
         """End the channel to another broker process; another one is made when that is possible."""
         channel = self._peers.get(broker)

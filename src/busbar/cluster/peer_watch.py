@@ -5,7 +5,8 @@ Rules:
    again after growing pauses, until there is one. It does not matter whether the channel broke, could not be taken, or was
    never handed over.
 2. If the other process has ended, the controller does nothing: it introduces the next one when that is there.
-3. After a channel that lasted, the pauses begin again with the shortest one.
+3. After a channel that lasted, the pauses begin again with the shortest one. So they do when a process has joined, which is
+   asked for at once: stores may be handed over to it now.
 """
 
 from __future__ import annotations
@@ -34,6 +35,14 @@ class PeerWatch:
             self._pauses.pop(broker, None)  # rule 3
         if broker not in self._timers:
             self._wait(broker)
+
+    def has_joined(self, broker: str) -> None:
+        """Ask for a channel to a broker now: a process of that name has just come (rule 3)."""
+        timer = self._timers.pop(broker, None)
+        if timer is not None:
+            timer.cancel()
+        self._pauses.pop(broker, None)
+        self._due(broker)
 
     def is_there(self, broker: str) -> None:
         self._since[broker] = asyncio.get_running_loop().time()

@@ -152,7 +152,7 @@ class SessionAcceptor:
     # Offers
 
     def _await(self, index: int) -> None:
-        request = self._origin.expect(_Await(self, index))
+        request = self._origin.expect(SessionAwait(self, index))
         self._awaited[index] = request
         self._origin.command(AwaitSession(self._fragments[index], self._origin.origin, request))
 
@@ -244,7 +244,7 @@ class SessionAcceptor:
         self._origin.command(Leave(self._fragments[index], self._origin.origin, self._consumer))
 
 
-class _Await:
+class SessionAwait:
     """A request to a fragment to report when it has a session."""
 
     __slots__ = ("_index", "_owner")

@@ -12,6 +12,7 @@ import pytest
 from busbar.cluster import peer_watch, protocol
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.peer_watch import PeerWatch
+from busbar.cluster.remote_store import PeerClient
 from busbar.cluster.store_route import StoreRoute
 from harness.waiting import until
 from tests.conformance.port_process import clock
@@ -83,3 +84,19 @@ async def introduced(port: ClusterBroker) -> socket.socket:
     channel = port.add_peer("broker-1")
     await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=here)
     return there
+
+
+async def test_a_broker_that_has_come_back_is_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its predecessor was asked for in vain, with pauses that have grown. Stores may go to it at any time from now on."""
+    monkeypatch.setattr(peer_watch, "FIRST_PAUSE", 600.0)
+    loop, asked = asyncio.get_running_loop(), []
+    port = ClusterBroker()
+    port.introduce_peer = asked.append
+    store = StoreRoute("store-1", "b.0", loop, clock, port.dispatch)
+    port.configure(protocol.CONTROLLER.remote(PeerClient("c", {}, lambda: None)), [store], ["b.0"])
+    assert asked == []
+    port.peer_joined("b.0")
+    assert asked == ["b.0"]
+    port.add_peer("b.0")
+    port.peer_joined("b.0")
+    assert asked == ["b.0"], "there is a channel"

@@ -20,6 +20,7 @@ The connection is the one asyncio.Protocol, and owns the one timer of its deadli
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, cast
@@ -84,6 +85,8 @@ class GatewayConnection(asyncio.Protocol):
         self._answering: list[AnsweringLink] = []
         self._id_base = ""
         self._ids_given = 0
+        self._requests_under_way = 0
+        self._last_answer = -math.inf
         self._client_id = ""
         self._is_surplus = False
         self._early: bytearray | None = None
@@ -183,6 +186,12 @@ class GatewayConnection(asyncio.Protocol):
         """Whether the broker has answered all that the client asked for."""
         return not self._broker.has_requests
 
+    @property
+    def last_request(self) -> float:
+        """When the last request to a request-response node was answered, by the clock of the event loop. Infinite while one
+        is under way."""
+        return math.inf if self._requests_under_way else self._last_answer
+
     def shut_down(self) -> None:
         """Close the connection, with the reason that the broker stops."""
         self.end("amqp:connection:forced", "The broker is shutting down; connect again later.")
@@ -241,6 +250,15 @@ class GatewayConnection(asyncio.Protocol):
 
     def arriving(self, size: int) -> None:
         self._read_control.arriving(size)
+
+    def request_begun(self, size: int) -> None:
+        self._requests_under_way += 1
+        self._read_control.arriving(size)
+
+    def request_answered(self, size: int) -> None:
+        self._requests_under_way -= 1
+        self._last_answer = asyncio.get_running_loop().time()
+        self._read_control.arriving(-size)
 
     # LinkConnection: links
 

@@ -21,6 +21,7 @@ from busbar.model.commands import Command
 from busbar.model.effects import Delivered, Drained, Effect, SessionLost
 from busbar.partitions.demands import release_of
 from busbar.partitions.origin import CreditListener, DeliveryHandler, EffectHandler
+from busbar.partitions.session_accept import SessionAwait
 
 
 class ConnectionOrigin:
@@ -93,8 +94,11 @@ class ConnectionOrigin:
 
     @property
     def has_requests(self) -> bool:
-        """Whether answers of the broker are under way."""
-        return bool(self._requests)
+        """Whether answers of the broker are under way. A session may never be offered, so that is not waited for."""
+        for who in self._requests.values():
+            if not isinstance(who, SessionAwait):
+                return True
+        return False
 
     def forget_request(self, number: int) -> None:
         self._requests.pop(number, None)

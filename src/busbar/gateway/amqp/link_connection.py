@@ -76,6 +76,12 @@ class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
     def release_reply(self, size: int) -> None:
         """Count a reply of this size no more."""
 
+    def request_begun(self, size: int) -> None:
+        """Note that a request of this size to a request-response node is under way."""
+
+    def request_answered(self, size: int) -> None:
+        """Note that a request of this size was answered."""
+
     def answer_at_end(self, who: AnsweringLink) -> None:
         """Let it answer at the end of this turn."""
 

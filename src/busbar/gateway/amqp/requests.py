@@ -151,7 +151,7 @@ class RequestLink:
             elif not delivery.settled and delivery.txn is not None:
                 self._link.accept_in_txn([delivery.id], delivery.txn)
             self._under_way += 1
-            self._peer.arriving(len(delivery.payload))
+            self._peer.request_begun(len(delivery.payload))
             transaction = (
                 None if delivery.txn is None else self._peer.transactions.request_begun(delivery.txn)
             )
@@ -167,7 +167,7 @@ class RequestLink:
             reply, error = await self._perform(request, txn)
         finally:
             self._under_way -= 1
-            self._peer.arriving(-size)
+            self._peer.request_answered(size)
             if transaction is not None:
                 self._peer.transactions.request_finished(transaction, error)
         reply.correlation_id = request.message_id

@@ -32,9 +32,14 @@ NAMESPACE = ""
 SILENT_GRACE = 1.0
 UNAUTHENTICATED_GRACE = 5.0
 """Seconds for which a connection is not closed, however many others wait."""
-ANSWER_SECONDS = 0.5
-"""For so long a connection that is to be closed may wait for answers. Some take longer: those who await a session."""
+ANSWER_SECONDS = 3.0
+"""For so long a connection that is to be closed may wait for answers. What goes to another owner with its store waits for that,
+2 seconds at most."""
 CLOSE_SECONDS = 1.0
+QUIET_SECONDS = 0.5
+"""A client that has asked nothing for so long has probably finished a series of requests."""
+REQUEST_SECONDS = 3.0
+"""For so long a client that goes on asking is answered, before its connection is closed all the same."""
 
 
 class AmqpConnectionHandle(Protocol):
@@ -42,6 +47,9 @@ class AmqpConnectionHandle(Protocol):
 
     @property
     def is_answered(self) -> bool: ...
+
+    @property
+    def last_request(self) -> float: ...
 
     def stop_reading(self) -> None: ...
 
@@ -206,15 +214,34 @@ class ConnectionLimiter:
             connection.shut_down()
 
     async def close(self) -> None:
-        """Close every AMQP connection because the broker stops: after its last answer, if that comes soon. Wait a moment
-        for the close frames to be sent."""
+        """Close every AMQP connection because the broker stops. Wait a moment for the close frames to be sent.
+
+        A client is asked to leave between two series of requests, if it makes a pause soon (`QUIET_SECONDS`). Until then all
+        that it asks for is done. SDKs repeat no request whose connection ends before the answer.
+        """
         for tracked in [*self.silent, *self.waiting]:
             tracked.evict()
-        for connection in list(self.amqp_connections):
-            connection.stop_reading()
-        await _until(lambda: all(one.is_answered for one in self.amqp_connections), ANSWER_SECONDS)
-        self.shut_down_all()
+        deadline = self.now() + REQUEST_SECONDS
+        while True:
+            late = self.now() >= deadline
+            since = self.now() - QUIET_SECONDS
+            quiet = [one for one in self.amqp_connections if late or one.last_request <= since]
+            await self._close(quiet)
+            if late or not self.amqp_connections.difference(quiet):
+                break
+            await asyncio.sleep(0.01)
         await _until(lambda: not self.amqp_connections, CLOSE_SECONDS)
+
+    async def _close(self, connections: list[AmqpConnectionHandle]) -> None:
+        """Close these connections, each after its last answer, if that comes soon."""
+        for connection in connections:
+            connection.stop_reading()
+        open_ones = self.amqp_connections
+        await _until(
+            lambda: all(one.is_answered for one in connections if one in open_ones), ANSWER_SECONDS
+        )
+        for connection in connections:
+            connection.shut_down()
 
 
 async def _until(check: Callable[[], bool], seconds: float) -> None:
