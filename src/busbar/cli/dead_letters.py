@@ -255,7 +255,9 @@ def _times(time_to_live: str | None, schedule: str | None) -> dict[str, object]:
     found: dict[str, object] = {}
     if time_to_live is not None:
         try:
-            lives = read_duration(values.duration(f"{time_to_live}s" if time_to_live.isdigit() else time_to_live))
+            lives = read_duration(
+                values.duration(f"{time_to_live}s" if time_to_live.isdigit() else time_to_live)
+            )
         except ValueError as error:
             raise CommandFailure(f"--time-to-live: {error}.", ExitCode.USAGE) from None
         if lives > LONGEST_TTL:
