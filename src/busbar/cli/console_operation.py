@@ -125,7 +125,7 @@ def _tap(view: TapView) -> TapSummary:
     return TapSummary(
         view.entity + ("/$DeadLetterQueue" if view.dead_letter else ""),
         view.name,
-        view.owner,
+        view.reader or view.owner,
         ", ".join(["messages", *kinds]),
         moment(view.created),
         sum(max(0, fragment.end - fragment.position) for fragment in there),

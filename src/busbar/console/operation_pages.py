@@ -47,7 +47,7 @@ def taps_page(taps: Sequence[TapSummary], more: bool, *, place: str) -> str:
         (
             tap.name,
             entity_link(tap.entity),
-            tap.owner or tag("span", "no owner", class_="soft"),
+            tap.reader or tag("span", "no reader", class_="soft"),
             tap.records,
             _tap_state(tap),
             number(tap.lag),
@@ -62,7 +62,7 @@ def taps_page(taps: Sequence[TapSummary], more: bool, *, place: str) -> str:
             "A tap is a position in an entity behind which messages are kept. A capture job or a Spark stream reads from "
             "one, and owns it."
         ),
-        table(("Name", "Entity", "Owner", "Records", "State", "Behind", "Kept", "Size"), rows, TAP_NUMBERS)
+        table(("Name", "Entity", "Reader", "Records", "State", "Behind", "Kept", "Size"), rows, TAP_NUMBERS)
         if rows
         else nothing("There are no taps."),
         nothing("There are more; those that are furthest behind are shown.") if more else None,
