@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from busbar.cli.main import run
-from harness.serving import Busbar
+from harness.serving import Busbar, serving
 from tests.interop.test_sessions_enabled import serves_sessions
 
 pytestmark = [
@@ -163,6 +163,92 @@ def test_what_is_exported_can_be_applied(server: Busbar, tmp_path: Path, form: s
     busbar(server, "queue", "delete", "a", "--yes")
     busbar(server, "apply", file, "--yes")
     assert json.loads(busbar(server, "export")[0]) == json.loads(before)
+
+
+def test_taps_and_rules_of_the_namespace_are_exported_and_applied(server: Busbar, tmp_path: Path) -> None:
+    busbar(server, "apply", written(tmp_path / "Config.json", CONFIG), "--yes")
+    busbar(server, "tap", "create", "a", "archive", "--events", "--max-age", "1d", "--max-size", "unlimited")
+    busbar(server, "tap", "create", "a/$DeadLetterQueue", "archive", "--owner", "mine")
+    busbar(server, "tap", "create", "news/Subscriptions/eu", "watch", "--from-earliest")
+    busbar(server, "tap", "create", "a", "capture-1", "--owner", "capture-1")
+    busbar(server, "namespace", "auth-rule", "create", "reader", "--rights", "Listen")
+    before = busbar(server, "export")[0]
+    assert server.key not in before and "PrimaryKey" not in before and "capture-1" not in before
+    secret = tmp_path / "secret.json"
+    busbar(server, "export", str(secret), "--keys")
+    assert secret.stat().st_mode & 0o777 == 0o600 and server.key in secret.read_text()
+    assert "has no keys" in busbar(server, "export", "--keys", "--format", "arm", code=2)[1]
+    plan = busbar(server, "apply", str(secret), "--dry-run")[0]
+    assert plan.startswith("0 to change"), plan
+    keys = busbar(server, "namespace", "auth-rule", "keys", "reader", "-o", "json")[0]
+
+    busbar(server, "queue", "delete", "a", "--yes")
+    busbar(server, "topic", "delete", "news", "--yes")
+    busbar(server, "namespace", "auth-rule", "delete", "reader", "--yes")
+    out, err = busbar(server, "apply", str(secret), "--yes")
+    assert {
+        "+ create tap archive of a",
+        "+ create tap archive of the dead-letter queue of a",
+        "+ create tap watch of news/Subscriptions/eu",
+        "+ create authorization rule reader of the namespace",
+    } <= set(out.splitlines())
+    assert json.loads(busbar(server, "export")[0]) == json.loads(before)
+    assert busbar(server, "namespace", "auth-rule", "keys", "reader", "-o", "json")[0] == keys, "its keys"
+    assert server.key not in out + err
+
+    document = json.loads(before)
+    queue = next(one for one in document["UserConfig"]["Namespaces"][0]["Queues"] if one["Name"] == "a")
+    queue["Taps"] = [tap for tap in queue["Taps"] if "DeadLetterQueue" not in tap]
+    assert (
+        "- delete tap archive of the dead-letter queue of a"
+        in busbar(server, "apply", written(tmp_path / "less.json", document), "--prune", "--dry-run", code=5)[
+            0
+        ].splitlines()
+    )
+    queue["Taps"][0]["Events"] = False
+    refused = busbar(server, "apply", written(tmp_path / "other.json", document), "--yes", code=4)[1]
+    assert "Events of the tap 'archive' is fixed at creation" in refused and "delete the tap first" in refused
+    busbar(server, "namespace", "auth-rule", "renew", "reader", "--key", "primary")
+    out, _ = busbar(server, "apply", str(secret), "--yes")
+    assert "      Keys: others -> those of the file" in out.splitlines()
+    assert busbar(server, "namespace", "auth-rule", "keys", "reader", "-o", "json")[0] == keys
+
+
+def test_keys_of_a_file_come_into_force_last(tmp_path: Path) -> None:
+    """The file has another key for the rule that the command itself uses, and more to do beside it."""
+    with serving({"q": {}}) as one:
+        document = json.loads(busbar(one, "export", "--keys")[0])
+        (rule,) = document["Busbar"]["AuthorizationRules"]
+        rule["PrimaryKey"] = "another key of this rule"
+        document["Busbar"]["AuthorizationRules"].insert(0, {"Name": "other", "Rights": ["Send"]})
+        document["UserConfig"]["Namespaces"][0]["Queues"][0]["Taps"] = [{"Name": "t"}]
+        file = written(tmp_path / "keys.json", document)
+        _, err = busbar(one, "apply", file, "--yes")
+        assert [line.split()[-4:] for line in err.splitlines()][-2] == [
+            rule["Name"],
+            "of",
+            "the",
+            "namespace",
+        ]
+        assert "3 changes carried out" in err
+        assert busbar(one, "apply", file)[0].startswith("0 to change"), "and the new key is in force"
+
+
+def test_an_exported_file_starts_another_namespace(server: Busbar, tmp_path: Path) -> None:
+    busbar(server, "apply", written(tmp_path / "Config.json", CONFIG), "--yes")
+    busbar(server, "tap", "create", "z", "kept", "--max-age", "2d")
+    busbar(server, "namespace", "auth-rule", "create", "watcher", "--rights", "Listen")
+    file = str(tmp_path / "exported.json")
+    busbar(server, "export", file)
+    with serving(config=Path(file).read_text()) as second:
+        here, there = (json.loads(busbar(one, "export")[0]) for one in (server, second))
+        assert there["UserConfig"] == here["UserConfig"]
+        assert "'watcher' has no key" in second.error_text
+        assert (
+            "+ create authorization rule watcher of the namespace"
+            in busbar(second, "apply", file, "--yes")[0]
+        )
+        assert json.loads(busbar(second, "export")[0]) == here
 
 
 def test_files_that_cannot_be_used_are_refused(server: Busbar, tmp_path: Path) -> None:

@@ -191,6 +191,9 @@ def test_lines_of_standard_input_are_messages(busbar: Command) -> None:
         (("dead-letters", "show", "sent", "999"), 3, "no dead letter with the sequence number 999"),
         (("dead-letters", "resubmit", "sent"), 2, "which dead letters?"),
         (("dead-letters", "resubmit", "sent", "--all", "--set", "odd=1"), 2, "--set"),
+        (("dead-letters", "resubmit", "sent", "--all", "--time-to-live", "soon"), 2, "not a duration"),
+        (("dead-letters", "resubmit", "sent", "--all", "--time-to-live", "99d"), 2, "is too long"),
+        (("dead-letters", "resubmit", "sent", "--all", "--schedule", "soon"), 2, "is not a time"),
         (("dead-letters", "resubmit", "news/subscriptions/eu", "--all"), 2, "its topic 'news'"),
         (("dead-letters", "resubmit", "sent", "--all", "--number", "1"), 2, "give one of them"),
         (("dead-letters", "delete", "sent", "--all"), 2, "--yes"),
@@ -297,11 +300,12 @@ def test_dead_letters_are_triaged(busbar: Command, factory: BlockingFactory, tmp
     new.write_bytes(b"mended")
     report = busbar.json(
         "dead-letters", "resubmit", "dead", "--number", found["Late"], "--body-file", str(new),
-        "--set", "subject=again", "--set", "properties.try=2",
+        "--set", "subject=again", "--set", "properties.try=2", "--time-to-live", "1d",
     )  # fmt: skip
     assert (report["found"], report["resubmitted"], report["left"]) == (1, 1, 0)
     (copy,) = busbar.json("peek", "dead")
     assert (copy["body"], copy["subject"]) == ("mended", "again")
+    assert copy["timeToLiveMs"] == 86_400_000
     assert copy["properties"] == {"original-message-id": "Late", "try": 2}
     assert busbar.json("dead-letters", "delete", "dead", "--reason", "Broken", "--yes")["deleted"] == 2
     assert "Resubmitted" in busbar("dead-letters", "resubmit", "dead", "--all", "--keep-id")
@@ -310,6 +314,12 @@ def test_dead_letters_are_triaged(busbar: Command, factory: BlockingFactory, tmp
     dead_letter(factory, "news/subscriptions/eu", "Broken")
     path = "news/subscriptions/eu"
     assert busbar.json("dead-letters", "resubmit", path, "--all", "--to", "dead")["resubmitted"] == 1
+    dead_letter(factory, "dead", "Early")
+    late = ("--set", "session_id=7", "--schedule", "2990-01-31T12:00:00Z", "--time-to-live", "unlimited")
+    assert busbar.json("dead-letters", "resubmit", "dead", "--all", *late)["resubmitted"] == 1
+    (copy,) = busbar.json("peek", "dead", "--scheduled")
+    assert (copy["sessionId"], copy["timeToLiveMs"]) == ("7", None)
+    assert copy["scheduledEnqueueTimeUtc"].startswith("2990-01-31T12:00")
     dead_letter(factory, path, "Broken")
     refused = busbar("dead-letters", "resubmit", path, "--all", "--to", "held", code=4)
     assert "stay in the dead-letter queue" in refused and len(busbar.json("peek", path, "--dead-letter")) == 1

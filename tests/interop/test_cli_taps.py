@@ -15,6 +15,8 @@ import pytest
 from proton import Message
 
 from busbar.cli.main import run
+from busbar.client import BusbarClientError
+from busbar.client.blocking import connect
 from harness.serving import PATIENCE, Busbar
 from tests.interop.plain_amqp import PlainAmqp
 
@@ -79,6 +81,28 @@ def test_a_dead_letter_queue_and_a_partitioned_one(server: Busbar) -> None:
     send(server, "p", 20)
     moved = shown(server, "advance", "p", "t", "--to-end", "--yes")["fragments"]
     assert sum(fragment["position"] for fragment in moved) == 20
+
+
+def test_the_reader_of_a_tap_is_named(server: Busbar) -> None:
+    busbar(server, "create", "dead", "t1", "--owner", "spark-4711")
+    busbar(server, "create", "dead", "t2", "--owner", "capture-4711")
+    busbar(server, "create", "dead", "t3", "--owner", "my job")
+    with connect(server.connection_string) as factory:
+        taps = factory.taps("dead")
+        assert taps.own("t2", "capture-4711", reader="capture job to /data").reader == "capture job to /data"
+        assert taps.own("t2", "capture-4711").reader == "capture job to /data", "which stays"
+        with pytest.raises(BusbarClientError, match="at most 1024"):
+            taps.own("t2", "capture-4711", reader="x" * 1025)
+    rows = busbar(server, "list", "dead").splitlines()[2:]
+    for row, name, reader in zip(
+        rows, ("t1", "t2", "t3"), ("Spark stream", "capture job to /data", "my job"), strict=True
+    ):
+        assert row.split("  ")[0].strip() == name and reader in row
+    assert "Reader" in busbar(server, "show", "dead", "t2") and "capture-4711" in busbar(
+        server, "show", "dead", "t2"
+    )
+    for name in ("t1", "t2", "t3"):
+        busbar(server, "delete", "dead", name, "--yes")
 
 
 def test_a_subscription(server: Busbar) -> None:

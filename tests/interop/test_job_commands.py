@@ -223,8 +223,9 @@ def test_a_signal_ends_a_job_while_spark_starts(
             assert time.monotonic() < until, "Java is left behind"
             time.sleep(0.05)
     with connect(server.connection_string) as factory:
-        for tap in factory.taps("orders").list():
-            factory.taps("orders").delete(tap.name)
+        (tap,) = factory.taps("orders").list()
+        assert tap.reader == f"capture job to {tmp_path / 'archive'} on {os.uname().nodename}"
+        factory.taps("orders").delete(tap.name)
 
 
 def test_a_redrive_on_a_narrow_terminal_shows_a_bar_that_ctrl_c_takes_away(

@@ -245,3 +245,27 @@ def test_a_purge_of_a_session_and_of_deferred_messages_of_sessions(factory: Bloc
         report = purging.purge(factory, "session-purge", [MessageKind.ACTIVE, MessageKind.DEFERRED])
         assert report.deleted == {MessageKind.ACTIVE: 1, MessageKind.DEFERRED: 1} and report.left == 1
     assert purging.purge(factory, "session-purge", [MessageKind.DEFERRED]).total == 1
+
+
+def test_deferred_messages_of_many_sessions_are_purged_several_sessions_at_a_time(
+    factory: BlockingFactory,
+) -> None:
+    queue = "session-purge"
+    names = [f"s{number}" for number in range(purging.SESSIONS_AT_A_TIME + 4)]
+    long = [names[0]] * (purging.AT_A_TIME + 20)
+    send(factory, queue, *[message("x", session_id=name) for name in [*names[1:], *long]])
+    for name in names:
+        with factory.accept_session(queue, name) as held:
+            count = len(long) if name == names[0] else 1
+            while count:
+                for got in held.receive_messages(count, 10):
+                    held.defer_message(got)
+                    count -= 1
+    steps: list[int] = []
+    with factory.accept_session(queue, names[1]):
+        report = purging.purge(
+            factory, queue, [MessageKind.DEFERRED], on_progress=lambda _kind, done: steps.append(done)
+        )
+    assert (report.total, report.left) == (len(long) + len(names) - 2, 1)
+    assert steps == sorted(steps) and steps[-1] == report.total and len(steps) == len(names)
+    assert purging.purge(factory, queue, [MessageKind.DEFERRED]).total == 1

@@ -3,8 +3,8 @@
 1. The format is the emulator's (UserConfig, Namespaces, Queues, Topics, Subscriptions, Rules); its limits do not apply.
    Names of keys are read in any case, as in the emulator.
 2. `"Busbar": {"Tier": ..., "Limits": {...}, "AuthorizationRules": [...]}` is Busbar's own part. It has the tier, limits that
-   differ from the tier's by their names in model/limits.py, and rules of the namespace beside the server's own. Other
-   additions are those of model/config_document.py.
+   differ from the tier's by their names in model/limits.py, and rules of the namespace beside the server's own. A rule
+   without a key is for `busbar apply` alone. Other additions are those of model/config_document.py.
 3. An unknown key is a warning that names it and its place. A bad value is an error that names the file, its place, the value
    and the rule.
 """
@@ -50,6 +50,7 @@ from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits, limits_of
 from busbar.model.names import rule_path, subscription_path
 from busbar.model.properties import CORRELATION, PropertyType, properties_of
+from busbar.model.taps import TapDescription
 
 
 class ConfigError(Exception):
@@ -67,6 +68,10 @@ class NamespaceConfig:
     warnings: tuple[str, ...]
     tier: Tier = Tier.STANDARD
     rules: tuple[AuthorizationRule, ...] = ()
+    keyless_rules: tuple[AuthorizationRule, ...] = ()
+    """Rules of the namespace whose keys are not in the file."""
+    taps: tuple[tuple[str, TapDescription], ...] = ()
+    """By the paths of their entities."""
 
 
 def read_config(path: Path) -> NamespaceConfig:
@@ -154,6 +159,16 @@ _PROPERTIES: dict[type[EntityDescription], dict[str, _Property]] = {
     for kind in (QueueDescription, TopicDescription, SubscriptionDescription)
 }
 _CORRELATION = {**CORRELATION, "Subject": "label"}
+_TAP: dict[str, _Property] = {
+    "DeadLetterQueue": ("dead_letter", _flag),
+    "Events": ("events", _flag),
+    "Consumes": ("consumes", _flag),
+    "FromEarliest": ("from_earliest", _flag),
+    "Owner": ("owner", _text),
+    "MaxAge": ("max_age", _duration),
+    "MaxSizeInBytes": ("max_size", _whole),
+    "Lease": ("lease", _duration),
+}
 _LIMITS = {field.name for field in fields(Limits)}
 
 
@@ -206,6 +221,7 @@ class _ConfigReader:
         self._warnings: list[str] = []
         self._limits = Limits()
         self._tier = Tier.STANDARD
+        self._taps: list[tuple[str, TapDescription]] = []
 
     def fail(self, place: str, value: object, rule: str) -> NoReturn:
         shown = repr(value)
@@ -223,7 +239,7 @@ class _ConfigReader:
         self._tier = self._value(busbar.place + "Tier", busbar.take("Tier", self._tier), _word(Tier))
         self._limits = limits_of(self._tier)
         self._read_limits(busbar)
-        rules = self._authorization_rules(busbar)
+        rules = self._access(busbar)
         busbar.end()
         user = root.inner("UserConfig")
         root.end()
@@ -244,7 +260,13 @@ class _ConfigReader:
                 entities += self._topic(*topic)
             space.end()
         self._check_twice(entities)
-        return NamespaceConfig(name, tuple(entities), self._limits, tuple(self._warnings), self._tier, rules)
+        self._check("Busbar.", lambda: check_authorization_rules("The namespace", rules, self._limits))
+        keyless = tuple(rule for rule in rules if not rule.primary_key)
+        keyed = tuple(rule for rule in rules if rule.primary_key)
+        warnings, taps = tuple(self._warnings), tuple(self._taps)
+        return NamespaceConfig(
+            name, tuple(entities), self._limits, warnings, self._tier, keyed, keyless, taps
+        )
 
     def _read_limits(self, busbar: _Object) -> None:
         limits = busbar.inner("Limits")
@@ -260,6 +282,7 @@ class _ConfigReader:
         queue = QueueDescription(
             **self._properties(item, QueueDescription), authorization_rules=self._access(item)
         )
+        self._read_taps(name, item)
         item.end()
         self._check(place, lambda: check_queue(name, queue, self._limits, self._tier))
         return name, queue
@@ -282,6 +305,7 @@ class _ConfigReader:
         path = subscription_path(topic, self._own_name(item, "subscription"))
         subscription = SubscriptionDescription(**self._properties(item, SubscriptionDescription))
         rules = list(item.items("Rules"))
+        self._read_taps(path, item)
         item.end()
         self._check(place, lambda: check_subscription(path, subscription, self._limits, self._tier))
         yield path, subscription
@@ -343,35 +367,34 @@ class _ConfigReader:
         return tuple(pairs)
 
     def _access(self, owner: _Object) -> tuple[AuthorizationRule, ...]:
-        """The authorization rules of a queue or a topic. Their keys are not in the file."""
+        """Authorization rules. Their keys need not be in the file."""
         rules = []
         for place, value in owner.items("AuthorizationRules"):
-            item = _Object(self, place, value)
-            name = self._value(place + "Name", item.take("Name"), _text)
-            rules.append(AuthorizationRule(name, self._rights(item), "", ""))
-            item.end()
-        return tuple(rules)
-
-    def _rights(self, item: _Object) -> frozenset[Right]:
-        return frozenset(
-            self._value(at.rstrip("."), right, _word(Right)) for at, right in item.items("Rights")
-        )
-
-    def _authorization_rules(self, busbar: _Object) -> tuple[AuthorizationRule, ...]:
-        rules = []
-        for place, value in busbar.items("AuthorizationRules"):
             item = _Object(self, place, value)
             name, primary, secondary = (
                 self._value(place + key, item.take(key), _text)
                 for key in ("Name", "PrimaryKey", "SecondaryKey")
             )
-            rights = self._rights(item)
+            rules.append(AuthorizationRule(name, self._rights(item), primary, secondary))
             item.end()
-            if not primary:
-                self.fail(place + "PrimaryKey", "", "a rule of the namespace needs a key")
-            rules.append(AuthorizationRule(name, rights, primary, secondary))
-        self._check("Busbar.", lambda: check_authorization_rules("The namespace", rules, self._limits))
         return tuple(rules)
+
+    def _read_taps(self, path: str, owner: _Object) -> None:
+        for place, value in owner.items("Taps"):
+            item = _Object(self, place, value)
+            name = self._own_name(item, "tap")
+            given: dict[str, Any] = {}
+            for key, (field, convert) in _TAP.items():
+                found = item.take(key)
+                if found is not None:
+                    given[field] = self._value(place + key, found, convert)
+            item.end()
+            self._taps.append((path, TapDescription(name, **given)))
+
+    def _rights(self, item: _Object) -> frozenset[Right]:
+        return frozenset(
+            self._value(at.rstrip("."), right, _word(Right)) for at, right in item.items("Rights")
+        )
 
     def _own_name(self, item: _Object, kind: str) -> str:
         """The name of an entity with a path below another's."""

@@ -1,7 +1,7 @@
 """Creates and updates the entities of the namespace as its configuration declares.
 
 1. An entity in the file becomes as the file describes it. An entity that is not in the file stays as it is. Authorization
-   rules of entities stay, too, beside those of the file.
+   rules of entities stay, too, beside those of the file. A tap of the file is created, unless it is there.
 2. The target of a forward is created before the entity that forwards to it, in any order in the file.
 3. A new subscription gets the first of its rules in the file instead of the default rule, which matches every message.
 """
@@ -27,6 +27,7 @@ from busbar.model.entities import (
 from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy
 from busbar.model.names import key_of, parent_and_name
 from busbar.model.sas import SasRule
+from busbar.model.taps import TapDescription
 
 _WITH_RIGHTS = QueueDescription | TopicDescription
 
@@ -41,7 +42,14 @@ async def provision(
         if isinstance(description, RuleDescription):
             parent, name = parent_and_name(path)
             first_rules.setdefault(key_of(parent), (name, description))
-    later: list[str] = []
+    taps: dict[str, list[TapDescription]] = {}
+    for path, tap in namespace.taps:
+        taps.setdefault(path, []).append(tap)
+    later = [
+        f"the authorization rule '{rule.name}' has no key in the configuration and was left out; `busbar apply` makes it."
+        for rule in namespace.keyless_rules
+        if rules and rule.name not in {known.name for known in rules}
+    ]
     try:
         async with catalogue.batch() as plan:
             if rules:
@@ -49,6 +57,7 @@ async def provision(
             for path, description in in_order(namespace.entities):
                 try:
                     _ensure(plan, path, description, first_rules.get(key_of(path)))
+                    _ensure_taps(plan, path, taps.get(path, ()))
                 except ServerBusy as error:
                     later.append(
                         f"the entity '{path}' is not as the configuration says: {error} Start again then."
@@ -87,6 +96,13 @@ def _needs(item: tuple[str, Description], named: set[str]) -> bool:
     if isinstance(description, QueueDescription | SubscriptionDescription):
         needs |= {key_of(description.forward_to), key_of(description.forward_dead_lettered_messages_to)}
     return bool(needs & (named - {key_of(path)}))
+
+
+def _ensure_taps(plan: ChangePlanner, path: str, taps: Sequence[TapDescription]) -> None:
+    there = {(key_of(known.name), known.dead_letter) for known in plan.find(path).taps} if taps else ()
+    for tap in taps:
+        if (key_of(tap.name), tap.dead_letter) not in there:
+            plan.create_tap(path, tap)
 
 
 def _ensure(plan: ChangePlanner, path: str, description: Description, first_rule: NamedRule | None) -> None:

@@ -182,7 +182,7 @@ class Admission:
                 f"The tap '{tap.name}' of '{entity.path}' belongs to '{tap.owner}', not to '{change.owner}'. "
                 "Take it over if that reader is gone."
             )
-        changed = replace(tap, owner=change.owner)
+        changed = replace(tap, owner=change.owner, reader=change.reader or tap.reader)
         _check_tap(changed)
         return tuple(changed if other is tap else other for other in entity.taps)
 
@@ -256,6 +256,10 @@ def _check_tap(tap: TapDescription) -> None:
     if len(tap.owner) > LONGEST_OWNER:
         raise ArgumentOutOfRange(
             f"The owner of the tap '{tap.name}' has {len(tap.owner)} characters; at most {LONGEST_OWNER} are allowed."
+        )
+    if len(tap.reader) > LONGEST_OWNER:
+        raise ArgumentOutOfRange(
+            f"The reader of the tap '{tap.name}' has {len(tap.reader)} characters; at most {LONGEST_OWNER} are allowed."
         )
     if tap.consumes and tap.dead_letter:
         raise InvalidOperation(

@@ -59,22 +59,24 @@ def apply(
     """
     from busbar.cli.entity_commands import confirm
     from busbar.cli.management_client import ManagementClient
-    from busbar.cli.namespace_file import entities_of, read_namespace_file, read_parameters
+    from busbar.cli.namespace_file import described, read_namespace_file, read_parameters
     from busbar.cli.namespace_plan import access_steps, plan
     from busbar.cli.stores import ask
 
     given, text = read_parameters(parameters), _text(file)
-    with ManagementClient(find_target(where)) as client:
+    target = find_target(where)
+    with ManagementClient(target) as client:
         served = ask(client, "GET", "definitions", "the namespace")
         wanted = read_namespace_file("standard input" if file == "-" else file, text, served, given)
         for note in wanted.notes:
             print(printable(f"note: {note}"), file=sys.stderr)
-        found = plan(wanted.entities, entities_of(served), prune=prune)
-        if wanted.access:
-            rules = ask(client, "GET", "authorization-rules", "the namespace")
-            found.steps[:0] = access_steps(
-                "", wanted.access, [(rule["name"], rule["rights"]) for rule in rules]
-            )
+        if wanted.has_keys:
+            served = ask(client, "GET", "definitions", "the namespace", "&keys=true")
+        there = described(served)
+        found = plan(wanted.entities, there.entities, prune=prune, taps=wanted.taps, taps_there=there.taps)
+        rules = access_steps("", wanted.access, (*there.rules, *there.keyless_rules))
+        # The rule that this command itself uses comes last: with another key its requests would be refused.
+        found.steps += sorted(rules, key=lambda step: step.access == target.key_name)
         _show(found, output)
         if found.impossible:
             raise CommandFailure("; ".join(found.impossible) + ". Nothing was changed.", ExitCode.REFUSED)
@@ -84,7 +86,7 @@ def apply(
             raise typer.Exit(ExitCode.WOULD_CHANGE)
         client.say_target()
         confirm(f"Carry out {_count(found)}?", yes, "nothing was changed.")
-        _carry_out(client, found)
+        _carry_out(client, where, found)
     print(f"{_count(found)} carried out", file=sys.stderr)
 
 
@@ -105,6 +107,9 @@ def _count(found: NamespacePlan) -> str:
 
 
 def _name(step: PlanStep) -> str:
+    if step.tap is not None:
+        queue = "the dead-letter queue of " if step.tap.dead_letter else ""
+        return f"tap {step.tap.name} of {queue}{step.path}"
     if not step.access:
         return f"{step.kind} {step.path}"
     return f"{step.kind} {step.access} of {step.path or 'the namespace'}"
@@ -131,6 +136,7 @@ def _json(step: PlanStep) -> dict[str, Any]:
         "kind": step.kind,
         "path": step.path,
         "rule": step.access or None,
+        "tap": step.tap.name if step.tap is not None else None,
         "changes": changes,
     }
 
@@ -145,11 +151,11 @@ def _value(value: object) -> object:
     return json.dumps(value) if isinstance(value, bool | list) else value
 
 
-def _carry_out(client: ManagementClient, found: NamespacePlan) -> None:
+def _carry_out(client: ManagementClient, where: ConnectionOptions, found: NamespacePlan) -> None:
     """Carry out the steps, each with a line for it. If one fails, the steps before it stay: the same command goes on."""
     from busbar.cli.plan_steps import StepRunner
 
-    runner = StepRunner(client, found.steps)
+    runner = StepRunner(client, where, found.steps)
     for number, step in enumerate(found.changing):
         try:
             runner.run(step)

@@ -103,7 +103,7 @@ def _tap(view: Mapping[str, Any]) -> TapSummary:
     return TapSummary(
         view["entity"] + ("/$DeadLetterQueue" if view["deadLetter"] else ""),
         view["name"],
-        view["owner"],
+        view["reader"] or view["owner"],
         ", ".join(["messages", *kinds]),
         moment(view["created"]),
         view["lag"],

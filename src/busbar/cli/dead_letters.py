@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from busbar.cli import values
 from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.entity_commands import checked, confirm
 from busbar.cli.failure import CommandFailure, ExitCode
@@ -17,6 +19,7 @@ from busbar.cli.messaging import messaging
 from busbar.cli.options import Output, Yes, command, group
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
 from busbar.cli.replay import progress, refusal
+from busbar.model.duration import read_duration, write_duration
 
 if TYPE_CHECKING:
     from busbar.operations.triage import DeadLetterSelection, TriageReport
@@ -45,6 +48,23 @@ Edits = Annotated[
     ),
 ]
 NewBody = Annotated[Path | None, typer.Option("--body-file", metavar="FILE", help="The body of the copy.")]
+TimeToLive = Annotated[
+    str | None,
+    typer.Option(
+        "--time-to-live",
+        metavar="DURATION",
+        help="How long the copy lives; unlimited: as long as its target allows.",
+        show_default="that of the dead letter",
+    ),
+]
+Schedule = Annotated[
+    str | None,
+    typer.Option(
+        "--schedule",
+        metavar="TIME",
+        help="The copy is active from then on: 2026-01-31T12:00:00Z, or +60 for seconds from now.",
+    ),
+]
 MessageId = Annotated[str | None, typer.Option("--message-id", metavar="TEXT", help="The id of one copy.")]
 KeepId = Annotated[bool, typer.Option("--keep-id", help="Copies keep the id of their message.")]
 
@@ -125,6 +145,8 @@ def show(
     examples=(
         "busbar dead-letters resubmit orders --reason MaxDeliveryCountExceeded",
         "busbar dead-letters resubmit orders --number 42 --set subject=mended --body-file new.json",
+        "busbar dead-letters resubmit orders --number 42 --set session_id=7 --set properties.tries=2",
+        "busbar dead-letters resubmit orders --reason TTLExpiredException --time-to-live 1d",
         "busbar dead-letters resubmit news/subscriptions/eu --all --to repair",
     ),
 )
@@ -137,6 +159,8 @@ def resubmit(
     to: To = "",
     edits: Edits = None,
     body_file: NewBody = None,
+    time_to_live: TimeToLive = None,
+    schedule: Schedule = None,
     message_id: MessageId = None,
     keep_id: KeepId = False,
     output: Output = OutputFormat.TABLE,
@@ -151,7 +175,7 @@ def resubmit(
     if keep_id and message_id is not None:
         raise CommandFailure("--keep-id and --message-id: give one of them.", ExitCode.USAGE)
     selection = _selection(number, reason, everything)
-    changes = _changes(edits or [], body_file)
+    changes = _changes(edits or [], body_file) | _times(time_to_live, schedule)
     with messaging(where, changes=True) as factory, progress("resubmitted") as shown:
         report = run(
             factory,
@@ -219,6 +243,36 @@ def _changes(edits: list[str], body_file: Path | None) -> dict[str, object]:
         except OSError as error:
             raise CommandFailure(f"{body_file}: {error.strerror}.", ExitCode.USAGE) from None
     return changes
+
+
+def _times(time_to_live: str | None, schedule: str | None) -> dict[str, object]:
+    """How long copies live, and from when on they are active. Raises CommandFailure."""
+    from busbar.message.compose import LONGEST_TTL
+    from busbar.operations.composing import time_of
+    from busbar.operations.paths import OperationRefused
+    from busbar.operations.rewriting import SCHEDULED, TIME_TO_LIVE
+
+    found: dict[str, object] = {}
+    if time_to_live is not None:
+        try:
+            lives = read_duration(
+                values.duration(f"{time_to_live}s" if time_to_live.isdigit() else time_to_live)
+            )
+        except ValueError as error:
+            raise CommandFailure(f"--time-to-live: {error}.", ExitCode.USAGE) from None
+        if lives > LONGEST_TTL:
+            most = values.short_duration(write_duration(LONGEST_TTL // 60_000 * 60_000))
+            raise CommandFailure(
+                f"--time-to-live: '{time_to_live}' is too long; a copy lives at most {most}, or unlimited.",
+                ExitCode.USAGE,
+            )
+        found[TIME_TO_LIVE] = lives or None
+    if schedule is not None:
+        try:
+            found[SCHEDULED] = time_of(schedule, datetime.now(UTC))
+        except OperationRefused as error:
+            raise CommandFailure(f"--schedule: {error}.", ExitCode.USAGE) from None
+    return found
 
 
 def _print(report: TriageReport, done: str, output: OutputFormat) -> None:

@@ -1,4 +1,4 @@
-"""`busbar export`: the entities of a running namespace as a file that busbar apply, busbar serve or the emulator reads."""
+"""`busbar export`: what operators configured, as a file that busbar apply, busbar serve or the emulator reads."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def add_export_command(app: typer.Typer) -> None:
         app,
         examples=(
             "busbar export > namespace.json",
+            "busbar export --keys secret.json",
             "busbar export --format emulator Config.json",
             "busbar export --format arm template.json",
         ),
@@ -57,18 +58,24 @@ def export(
     format: Annotated[
         ExportFormat, typer.Option("--format", help="busbar has all; the others what they can have.")
     ] = ExportFormat.BUSBAR,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="With the keys of authorization rules, which are secrets.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
     where: ConnectionOptions,
 ) -> None:
-    """Write the entities, rules and authorization rules of a namespace to a file. Keys and messages are not in it.
+    """Write the entities, rules, taps and authorization rules of a namespace to a file. Keys and messages are not in it.
 
-    busbar apply reads each of the formats, and busbar serve --config the first two.
+    busbar apply reads each of the formats, and busbar serve --config the first two. Taps of capture jobs and Spark streams
+    are left out: these create them. A file with --keys can be read by its owner only.
     """
     from busbar.cli.management_client import ManagementClient
     from busbar.cli.stores import ask
 
+    if keys and format is not ExportFormat.BUSBAR:
+        raise CommandFailure(f"--keys: the format {format.value} has no keys.", ExitCode.USAGE)
     with ManagementClient(find_target(where)) as client:
-        served: Json = ask(client, "GET", "definitions", "the namespace")
+        served: Json = ask(client, "GET", "definitions", "the namespace", "&keys=true" if keys else "")
     written = {
         ExportFormat.BUSBAR: lambda document: document,
         ExportFormat.EMULATOR: for_emulator,
@@ -78,12 +85,24 @@ def export(
         print_json(written)
         return
     try:
-        with file.open("w" if overwrite else "x", encoding="utf-8") as out:
-            out.write(json_text(written) + "\n")
+        _write(file, json_text(written) + "\n", overwrite, private=keys)
     except FileExistsError:
         raise CommandFailure(f"{file} exists; --overwrite replaces it.", ExitCode.USAGE) from None
     except OSError as error:
         raise CommandFailure(f"{file} cannot be written: {error}.") from None
+
+
+def _write(file: Path, text: str, overwrite: bool, *, private: bool) -> None:
+    """Write a file; a `private` one is never readable by others. Raises FileExistsError, OSError."""
+    from busbar.app.private_files import write_file
+
+    if not private:
+        with file.open("w" if overwrite else "x", encoding="utf-8") as out:
+            out.write(text)
+    elif file.exists() and not overwrite:
+        raise FileExistsError
+    else:
+        write_file(file, text.encode())
 
 
 def for_emulator(document: Json) -> Json:
@@ -134,6 +153,8 @@ def as_template(document: Json) -> Json:
             }
         )
 
+    for rule in document["Busbar"].get("AuthorizationRules", []):
+        add("AuthorizationRules", [rule["Name"]], {"rights": rule["Rights"]})
     for kind in ("Queues", "Topics"):
         for one in space[kind]:
             add(kind.lower(), [one["Name"]], _camel(one["Properties"]))

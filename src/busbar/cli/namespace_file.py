@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from busbar.app.config import ConfigError, parse_config
+from busbar.app.config import ConfigError, NamespaceConfig, parse_config
 from busbar.app.jsonc import JsonError, parse
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.model.entities import Description
+from busbar.model.entities import AuthorizationRule, Description, Right, authorization_rules_of
+from busbar.model.taps import TapDescription
 
 Json = dict[str, Any]
 
@@ -24,8 +25,14 @@ Json = dict[str, Any]
 class NamespaceFile:
     entities: tuple[tuple[str, Description], ...]
     notes: tuple[str, ...] = ()
-    access: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Authorization rules of the namespace, with their rights."""
+    access: tuple[AuthorizationRule, ...] = ()
+    """Authorization rules of the namespace."""
+    taps: tuple[tuple[str, TapDescription], ...] = ()
+
+    @property
+    def has_keys(self) -> bool:
+        rules = [*self.access, *(rule for _, one in self.entities for rule in authorization_rules_of(one))]
+        return any(rule.primary_key for rule in rules)
 
 
 def read_namespace_file(file: str, text: str, served: Json, given: Mapping[str, Any]) -> NamespaceFile:
@@ -39,15 +46,19 @@ def read_namespace_file(file: str, text: str, served: Json, given: Mapping[str, 
         raise CommandFailure(f"{file}: this is not JSON: {error}.", ExitCode.USAGE) from None
     if not isinstance(value, dict):
         raise CommandFailure(f"{file}: this is not a JSON object.", ExitCode.USAGE)
-    access: tuple[tuple[str, tuple[str, ...]], ...] = ()
     notes: list[str] = []
     if is_template(value):
         try:
             found = read_template(value, given)
         except TemplateError as error:
             raise CommandFailure(f"{file}: {error}", ExitCode.USAGE) from None
-        value, notes = found.document, found.notes
-        access = tuple((name, tuple(rights)) for name, rights in found.access)
+        every = [right.value for right in Right]
+        rules = [
+            {"Name": name, "Rights": every if Right.MANAGE in rights else rights}
+            for name, rights in found.access
+        ]
+        own = found.document.get("Busbar", {}) | {"AuthorizationRules": rules}
+        value, notes = found.document | {"Busbar": own}, found.notes
     elif given:
         raise CommandFailure(f"{file} is not an ARM template; it has no parameters.", ExitCode.USAGE)
     elif not any(key.lower() == "userconfig" for key in value):
@@ -55,18 +66,19 @@ def read_namespace_file(file: str, text: str, served: Json, given: Mapping[str, 
             f"{file}: this is neither a Config.json (UserConfig) nor an ARM template (resources).",
             ExitCode.USAGE,
         )
-    own = _with_limits_of(value, served, file, notes)
+    document = _with_limits_of(value, served, file, notes)
     try:
-        config = parse_config(json.dumps(own), file)
+        config = parse_config(json.dumps(document), file)
     except ConfigError as error:
         raise CommandFailure(str(error), ExitCode.USAGE) from None
-    return NamespaceFile(config.entities, (*notes, *config.warnings), access)
+    access = (*config.rules, *config.keyless_rules)
+    return NamespaceFile(config.entities, (*notes, *config.warnings), access, config.taps)
 
 
-def entities_of(served: Json) -> tuple[tuple[str, Description], ...]:
-    """The entities of a running namespace, from its document."""
+def described(served: Json) -> NamespaceConfig:
+    """What a running namespace has, from its document."""
     try:
-        return parse_config(json.dumps(served), "the namespace").entities
+        return parse_config(json.dumps(served), "the namespace")
     except ConfigError as error:
         raise CommandFailure(f"what answers describes itself in another way: {error}") from None
 
@@ -115,9 +127,4 @@ def _with_limits_of(value: Json, served: Json, file: str, notes: list[str]) -> J
         )
     if "limits" in lowered and lowered["limits"] != there["Limits"]:
         notes.append(f"{file}: Busbar.Limits take effect when Busbar starts with this file.")
-    if lowered.get("authorizationrules"):
-        notes.append(
-            f"{file}: Busbar.AuthorizationRules take effect when Busbar starts with this file; "
-            "`busbar namespace auth-rule` changes them now."
-        )
-    return {**rest, "Busbar": there}
+    return {**rest, "Busbar": there | {"AuthorizationRules": lowered.get("authorizationrules") or []}}

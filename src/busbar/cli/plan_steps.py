@@ -1,4 +1,4 @@
-"""Carries out the steps of a plan, over the management API.
+"""Carries out the steps of a plan, over the management API; those for taps over AMQP.
 
 A new subscription is created with the first of its rules in the file. So it never has the default rule, which selects every
 message, unless the file names it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
@@ -39,11 +40,16 @@ from busbar.model.entities import (
 )
 from busbar.model.names import key_of, parent_and_name
 from busbar.model.properties import CORRELATION, properties_of
+from busbar.model.taps import TapDescription
+
+if TYPE_CHECKING:
+    from busbar.cli.endpoint import ConnectionOptions
 
 
 class StepRunner:
-    def __init__(self, client: ManagementClient, steps: Sequence[PlanStep]) -> None:
+    def __init__(self, client: ManagementClient, where: ConnectionOptions, steps: Sequence[PlanStep]) -> None:
         self._client = client
+        self._where = where
         self._first_rules: dict[str, PlanStep] = {}
         for step in steps:
             if isinstance(step.description, RuleDescription) and step.action == CREATE:
@@ -64,6 +70,8 @@ class StepRunner:
     def _carry_out(self, step: PlanStep, what: str) -> None:
         if step.access:
             self._access(step)
+        elif step.tap is not None:
+            self._tap(step.action, step.path, step.tap)
         elif step.action == DELETE:
             self._client.delete(step.path, what)
         elif isinstance(step.description, RuleDescription):
@@ -103,9 +111,32 @@ class StepRunner:
     def _access(self, step: PlanStep) -> None:
         method = {CREATE: "POST", CHANGE: "PUT", DELETE: "DELETE"}[step.action]
         path = "$busbar/authorization-rules" + (f"/{step.path}" if step.path else "")
-        body = None if step.action == DELETE else json.dumps({"rights": [*step.rights]}).encode()
+        given: dict[str, object] = {"rights": [*step.rights]}
+        given |= {
+            name: key for name, key in zip(("primaryKey", "secondaryKey"), step.keys, strict=True) if key
+        }
+        body = None if step.action == DELETE else json.dumps(given).encode()
         query = f"&rule={quote(step.access, safe='')}"
         self._client.expect(method, path, f"rule '{step.access}' of '{step.path}'", query=query, body=body)
+
+    def _tap(self, action: str, path: str, tap: TapDescription) -> None:
+        from busbar.cli.messaging import messaging
+
+        with messaging(self._where) as factory:
+            taps = factory.taps(path, sub_queue="deadletter" if tap.dead_letter else "")
+            if action == DELETE:
+                taps.delete(tap.name)
+                return
+            taps.create(
+                tap.name,
+                events=tap.events,
+                consumes=tap.consumes,
+                from_earliest=tap.from_earliest,
+                owner=tap.owner,
+                max_age=tap.max_age,
+                max_size=tap.max_size,
+                lease=tap.lease,
+            )
 
 
 def _text(value: object) -> str:

@@ -107,7 +107,7 @@ def _list(*, entity: Entity, output: Output = OutputFormat.TABLE, where: Connect
     rows = [
         (
             view.name,
-            view.owner,
+            view.reader or view.owner,
             "truncated" if view.truncated else "",
             str(sum(max(0, fragment.end - fragment.position) for fragment in view.fragments)),
             str(sum(fragment.kept for fragment in view.fragments)),
@@ -115,7 +115,7 @@ def _list(*, entity: Entity, output: Output = OutputFormat.TABLE, where: Connect
         )
         for view in views
     ]
-    print_table(("Name", "Owner", "State", "Behind", "Kept", "Size"), rows, f"'{entity}' has no taps.")
+    print_table(("Name", "Reader", "State", "Behind", "Kept", "Size"), rows, f"'{entity}' has no taps.")
 
 
 @command(tap_commands, examples=("busbar tap delete orders archive --yes",))
@@ -222,6 +222,7 @@ def _show(view: TapView, output: OutputFormat) -> None:
         "Name": view.name,
         "Entity": view.entity + ("/$DeadLetterQueue" if view.dead_letter else ""),
         "Owner": view.owner or "nobody",
+        **({"Reader": view.reader} if view.reader else {}),
         "Records": ", ".join(kinds) or "messages",
         "Keeps": f"{_duration(view.max_age)}, {_size(view.max_size)} in each fragment",
         "Created": datetime.fromtimestamp(view.created / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ"),

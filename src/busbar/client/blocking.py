@@ -354,8 +354,8 @@ class BlockingTaps:
     def delete(self, name: str) -> None:
         self._thread.run(self._taps.delete(name))
 
-    def own(self, name: str, owner: str, *, take_over: bool = False) -> TapView:
-        return self._thread.run(self._taps.own(name, owner, take_over=take_over))
+    def own(self, name: str, owner: str, *, take_over: bool = False, reader: str = "") -> TapView:
+        return self._thread.run(self._taps.own(name, owner, take_over=take_over, reader=reader))
 
     def advance(self, name: str, owner: str, positions: Mapping[int, int], *, stream: str = MESSAGES) -> None:
         self._thread.run(self._taps.advance(name, owner, positions, stream=stream))

@@ -69,6 +69,8 @@ class TapView:
     created: int
     truncated: bool
     fragments: tuple[FragmentTap, ...]
+    reader: str = ""
+    """What reads it, for people; '' if the broker does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +142,11 @@ class Taps:
     async def delete(self, name: str) -> None:
         await self._ask_once("busbar:delete-tap", {"name": name})
 
-    async def own(self, name: str, owner: str, *, take_over: bool = False) -> TapView:
+    async def own(self, name: str, owner: str, *, take_over: bool = False, reader: str = "") -> TapView:
         """Make `owner` the only one that can advance the tap. Raises TapOwned if it has another owner, unless it is taken
-        over."""
-        return _view(
-            await self._ask("busbar:own-tap", {"name": name, "owner": owner, "take-over": take_over})
-        )
+        over. `reader` is what lists of taps show as its reader."""
+        body: Body = {"name": name, "owner": owner, "take-over": take_over}
+        return _view(await self._ask("busbar:own-tap", body | ({"reader": reader} if reader else {})))
 
     async def advance(
         self, name: str, owner: str, positions: Mapping[int, int], *, stream: str = MESSAGES
@@ -318,6 +319,7 @@ def _view(reply: Mapping[str, object]) -> TapView:
         tuple(_fragment(item) for item in fragments if isinstance(item, dict))
         if isinstance(fragments, list)
         else (),
+        _text(reply, "reader"),
     )
 
 

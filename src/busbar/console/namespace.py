@@ -155,7 +155,8 @@ class TapSummary:
     entity: str
     """The path, with `/$DeadLetterQueue` if it is a tap of dead letters."""
     name: str
-    owner: str
+    reader: str
+    """What reads it: a job and its archive, or the text that its owner chose."""
     records: str
     created: str
     lag: int

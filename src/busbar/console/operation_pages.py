@@ -58,7 +58,7 @@ def taps_page(found: TapsPage, *, skip: int, limit: int, place: str) -> str:
         (
             tap.name,
             entity_link(tap.entity),
-            tap.owner or tag("span", "no owner", class_="soft"),
+            tap.reader or tag("span", "no reader", class_="soft"),
             tap.records,
             _tap_state(tap),
             number(tap.lag),
@@ -73,7 +73,7 @@ def taps_page(found: TapsPage, *, skip: int, limit: int, place: str) -> str:
             "A tap is a position in an entity behind which messages are kept. A capture job or a Spark stream reads from "
             "one, and owns it."
         ),
-        table(("Name", "Entity", "Owner", "Records", "State", "Behind", "Kept", "Size"), rows, TAP_NUMBERS)
+        table(("Name", "Entity", "Reader", "Records", "State", "Behind", "Kept", "Size"), rows, TAP_NUMBERS)
         if rows
         else nothing("There are no taps." if not found.total else "There are no more taps."),
         pager(links, "More taps"),

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,6 +48,8 @@ MOST_MESSAGES = 200_000
 COMMIT_SECONDS = 5.0
 BEGIN_SECONDS = 60.0
 ATTEMPTS = 3
+LONGEST_READER = 1_000
+"""Characters of the text that lists of taps show."""
 INITIALIZING = "Initializing"
 
 
@@ -112,11 +116,19 @@ class CaptureQuery:
         """Acquire the tap, and advance it to what the last run has committed. Raises SourceError."""
         if committed_offsets(self.checkpoint):
             self.follow()
+            self._name_reader()
             return
         if "startingPosition" not in self._options:
             self._options["startingPosition"] = self._beginning()
         if not (self.checkpoint / "offsets").is_dir():
             StreamTap(self._parsed()).start()
+            self._name_reader()
+
+    def _name_reader(self) -> None:
+        """Let lists of taps show this job and its archive. The owner is a text for programs."""
+        text = f"capture job to {self._writer.location.name} on {os.uname().nodename}"
+        with suppress(BusbarClientError):  # if the tap is gone or has another owner, the query reports it
+            self._taps(self.source).own(self.tap, self._options["owner"], reader=text[:LONGEST_READER])
 
     def _canonical(self, source: Source) -> Source:
         """The entity as the broker spells it: two spellings are not two entities."""

@@ -1,8 +1,9 @@
 """Entities in the form of the emulator's Config.json, as values of JSON.
 
 1. A document that is written here and read by app/config.py describes the same entities.
-2. Busbar's own additions: AuthorizationRules of queues and topics (names and rights, no keys), Parameters of expressions,
-   and values of types that JSON does not have, as {"Type", "Value"}.
+2. Busbar's own additions: AuthorizationRules of queues and topics (names and rights; keys only on demand), Parameters of
+   expressions, values of types that JSON does not have, as {"Type", "Value"}, and Taps of queues and subscriptions.
+3. Taps that capture jobs and other programs of Busbar create for themselves are not in it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from busbar.model.entities import (
     authorization_rules_of,
 )
 from busbar.model.properties import CORRELATION, EntityProperty, PropertyType, properties_of
+from busbar.model.taps import TapDescription, reader_of
 
 Json = dict[str, object]
 NamedRules = Sequence[tuple[str, RuleDescription]]
@@ -33,12 +35,17 @@ EVERYTHING = "1=1"
 NOTHING = "1=0"
 
 
-def entity_document(name: str, description: EntityDescription) -> Json:
+def entity_document(
+    name: str, description: EntityDescription, taps: Sequence[TapDescription] = (), *, keys: bool = False
+) -> Json:
     """A queue, a topic without its subscriptions, or a subscription without its rules."""
     document: Json = {"Name": name, "Properties": properties_document(description)}
     rules = authorization_rules_of(description)
     if rules:
-        document["AuthorizationRules"] = [_access(rule) for rule in rules]
+        document["AuthorizationRules"] = [access_document(rule, keys=keys) for rule in rules]
+    lasting = [tap_document(tap) for tap in taps if not reader_of(tap.owner)]
+    if lasting:
+        document["Taps"] = lasting
     return document
 
 
@@ -104,5 +111,29 @@ def _value(value: PropertyValue | TypedText) -> object:
     return {"Type": value.type, "Value": value.text} if isinstance(value, TypedText) else value
 
 
-def _access(rule: AuthorizationRule) -> Json:
-    return {"Name": rule.name, "Rights": [right.value for right in Right if right in rule.rights]}
+def access_document(rule: AuthorizationRule, *, keys: bool = False) -> Json:
+    """An authorization rule of an entity or of the namespace."""
+    found: Json = {"Name": rule.name, "Rights": [right.value for right in Right if right in rule.rights]}
+    return found | ({"PrimaryKey": rule.primary_key, "SecondaryKey": rule.secondary_key} if keys else {})
+
+
+def tap_document(tap: TapDescription) -> Json:
+    """A tap, without the fields that have their defaults. Its position is not part of it."""
+    found: Json = {"Name": tap.name}
+    flags = {
+        "DeadLetterQueue": tap.dead_letter,
+        "Events": tap.events,
+        "Consumes": tap.consumes,
+        "FromEarliest": tap.from_earliest and not tap.consumes,
+    }
+    found |= {name: True for name, is_set in flags.items() if is_set}
+    usual = TapDescription("")
+    if tap.owner:
+        found["Owner"] = tap.owner
+    if tap.max_age != usual.max_age:
+        found["MaxAge"] = write_duration(tap.max_age)
+    if tap.max_size != usual.max_size:
+        found["MaxSizeInBytes"] = tap.max_size
+    if tap.lease != usual.lease:
+        found["Lease"] = write_duration(tap.lease)
+    return found

@@ -13,6 +13,18 @@ from busbar.model.settings import EARLIEST, LATEST, TapSettings
 
 DAY = 24 * 3_600_000
 GIGABYTE = 1 << 30
+READERS = {
+    "capture-": "capture job",
+    "spark-": "Spark stream",
+    "busbar-tail": "busbar tail",
+    "busbar-insight": "busbar insight",
+}
+"""How the owners of taps begin that programs of Busbar create for themselves, and what these programs are."""
+
+
+def reader_of(owner: str) -> str:
+    """The program of Busbar to which an owner belongs; '' if another reader chose the text, or there is none."""
+    return next((reader for start, reader in READERS.items() if owner.startswith(start)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,8 @@ class TapDescription:
     id: int = 0
     """Assigned once in a namespace."""
     created: int = 0
+    reader: str = ""
+    """What reads it, for people: a job, and what it writes to."""
 
     def settings(self) -> TapSettings:
         return TapSettings(
@@ -60,3 +74,5 @@ class TapChange:
     """The owner from now on, unless the tap is deleted."""
     take_over: bool = False
     """Even if it has another owner."""
+    reader: str = ""
+    """What reads it from now on; '' changes nothing."""

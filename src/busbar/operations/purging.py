@@ -3,15 +3,17 @@
 1. Active messages and dead letters are deleted by the broker, thousands with a request, up to the time at which the purge
    began. Messages that a receiver has locked stay.
 2. Deferred messages are received by their numbers and deleted so. Where sessions are required, their session is accepted
-   first; if another receiver holds it, they stay.
+   first, of several sessions at a time; if another receiver holds one, its messages stay.
 3. Scheduled messages are cancelled. That needs the right to send.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Final
 
 from busbar.client.blocking import BlockingFactory
@@ -23,11 +25,15 @@ from busbar.operations.browsing import MessageKind, browse, place_of
 AT_A_TIME: Final = 100
 """Deferred messages, or scheduled ones, in a request."""
 SESSION_WAIT_SECONDS: Final = 1.0
+SESSIONS_AT_A_TIME: Final = 16
 CLOCK: Final = timedelta(milliseconds=1)
 """Messages of this millisecond were there when the purge began."""
 
 Progress = Callable[[MessageKind, int], None]
 """Called with a kind, and how many messages of it are deleted."""
+
+_Outcome = tuple[int, int]
+"""How many messages were deleted, and how many could not be."""
 
 
 @dataclass(slots=True)
@@ -69,8 +75,7 @@ class _Purge:
     def delete(self, kind: MessageKind) -> None:
         self.report.deleted[kind] = 0
         if kind is MessageKind.DEFERRED:
-            for session_id, numbers in self._numbers(kind):
-                self._delete_deferred(session_id, numbers)
+            self._delete_deferred()
         elif kind is MessageKind.SCHEDULED:
             for _session, numbers in self._numbers(kind):
                 self._cancel(numbers)
@@ -108,38 +113,54 @@ class _Purge:
 
     # Rule 2
 
-    def _delete_deferred(self, session_id: str | None, numbers: list[int]) -> None:
+    def _delete_deferred(self) -> None:
+        lists = self._numbers(MessageKind.DEFERRED)
+        for session_id, numbers in lists:
+            try:
+                self._note(MessageKind.DEFERRED, self._without_session(numbers))
+            except ArgumentError:  # the entity requires sessions, and the request names none
+                if session_id is None:
+                    raise
+                self._delete_in_sessions(chain([(session_id, numbers)], lists))
+
+    def _delete_in_sessions(self, lists: Iterator[tuple[str | None, list[int]]]) -> None:
+        """Delete messages of several sessions at a time, since each takes some round trips."""
+        running: dict[str | None, Future[_Outcome]] = {}
+        with ThreadPoolExecutor(SESSIONS_AT_A_TIME, "purge") as pool:
+            for session_id, numbers in lists:
+                if session_id in running or len(running) == SESSIONS_AT_A_TIME:
+                    awaited = session_id if session_id in running else next(iter(running))
+                    self._note(MessageKind.DEFERRED, running.pop(awaited).result())
+                running[session_id] = pool.submit(self._in_session, session_id, numbers)
+            for each in running.values():
+                self._note(MessageKind.DEFERRED, each.result())
+
+    def _note(self, kind: MessageKind, outcome: _Outcome) -> None:
+        deleted, left = outcome
+        self.report.left += left
+        self._add(kind, deleted)
+
+    def _without_session(self, numbers: list[int]) -> _Outcome:
         place = place_of(self._path, MessageKind.DEFERRED)
         with self._factory.message_receiver(
             place.entity, sub_queue=place.sub_queue, receive_mode=ReceiveMode.RECEIVE_AND_DELETE
         ) as receiver:
-            try:
-                self._receive(receiver, numbers)
-                return
-            except ArgumentError:  # the entity requires sessions, and the request names none
-                if session_id is None:
-                    raise
+            return _each_if_not_all(lambda part: len(receiver.receive_deferred_messages(part)), numbers)
+
+    def _in_session(self, session_id: str | None, numbers: list[int]) -> _Outcome:
+        if session_id is None:  # of such an entity each has one
+            return 0, len(numbers)
         try:
             session = self._factory.accept_session(
-                place.entity,
+                place_of(self._path, MessageKind.DEFERRED).entity,
                 session_id,
                 receive_mode=ReceiveMode.RECEIVE_AND_DELETE,
                 max_wait_time=SESSION_WAIT_SECONDS,
             )
         except (SessionCannotBeLocked, OperationTimeout):
-            self.report.left += len(numbers)
-            return
+            return 0, len(numbers)
         with session:
-            self._receive(session, numbers)
-
-    def _receive(self, receiver: BlockingMessageReceiver, numbers: list[int]) -> None:
-        self._add(
-            MessageKind.DEFERRED,
-            self._each_if_not_all(
-                lambda part: len(receiver.receive_deferred_messages(part)),
-                numbers,
-            ),
-        )
+            return _each_if_not_all(lambda part: len(session.receive_deferred_messages(part)), numbers)
 
     # Rule 3
 
@@ -151,14 +172,15 @@ class _Purge:
                 sender.cancel_scheduled_messages(part)
                 return len(part)
 
-            self._add(MessageKind.SCHEDULED, self._each_if_not_all(cancel, numbers))
+            self._note(MessageKind.SCHEDULED, _each_if_not_all(cancel, numbers))
 
-    def _each_if_not_all(self, delete: Callable[[list[int]], int], numbers: list[int]) -> int:
-        """Delete messages together. If one of them is gone or locked, none is, and each is tried alone."""
-        try:
-            return delete(numbers)
-        except NotFound:
-            if len(numbers) == 1:
-                self.report.left += 1
-                return 0
-            return sum(self._each_if_not_all(delete, [number]) for number in numbers)
+
+def _each_if_not_all(delete: Callable[[list[int]], int], numbers: list[int]) -> _Outcome:
+    """Delete messages together. If one of them is gone or locked, none is, and each is tried alone."""
+    try:
+        return delete(numbers), 0
+    except NotFound:
+        if len(numbers) == 1:
+            return 0, 1
+        each = [_each_if_not_all(delete, [number]) for number in numbers]
+        return sum(deleted for deleted, _ in each), sum(left for _, left in each)

@@ -250,7 +250,7 @@ def test_limits_can_be_lowered() -> None:
         ),
         (
             '{"Busbar": {"AuthorizationRules": [{"Name": "r"}]}}',
-            "PrimaryKey is ''; a rule of the namespace needs",
+            "the authorization rule 'r' has no rights",
         ),
         (
             '{"Busbar": {"Tier": "Basic"}, ' + queue(RequiresSession=True)[1:],

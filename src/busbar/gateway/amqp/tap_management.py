@@ -4,7 +4,7 @@
     show-tap      Listen  name                                                                     the tap
     list-taps     Listen                                                                           taps
     delete-tap    Manage  name
-    own-tap       Listen  name, owner, take-over                                                   the tap
+    own-tap       Listen  name, owner, take-over, reader                                           the tap
     advance-tap   Listen  name, owner, stream, positions
     resume-tap    Listen  name, owner                                                              the tap
     find-time     Listen  time                                                                     positions
@@ -59,7 +59,7 @@ from busbar.model.names import key_of
 from busbar.model.partitioning import NUMBER_MASK
 from busbar.model.sas import LISTEN, MANAGE, SEND
 from busbar.model.tap_page import HEAD
-from busbar.model.taps import TapChange, TapDescription
+from busbar.model.taps import TapChange, TapDescription, reader_of
 from busbar.pages.rows import encode_events, encode_messages
 
 STREAMS: Final = {"messages": MESSAGES, "events": EVENTS}
@@ -142,7 +142,8 @@ class TapOperations:
 
     async def _own(self, body: RequestBody) -> Reply:
         name = body.text("name")
-        change = TapChange(owner=body.text("owner"), take_over=body.flag("take-over"))
+        reader = body.text("reader") if body.has("reader") else ""
+        change = TapChange(owner=body.text("owner"), take_over=body.flag("take-over"), reader=reader)
         return await self._view_of(self._named(await self._change(name, change), name))
 
     async def _change(self, name: str, change: TapChange) -> EntityView:
@@ -174,6 +175,7 @@ class TapOperations:
             "events": tap.events,
             "consumes": tap.consumes,
             "owner": tap.owner,
+            "reader": tap.reader or reader_of(tap.owner),
             "max-age": tap.max_age,
             "max-size": tap.max_size,
             "lease": tap.lease,

@@ -58,7 +58,8 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
     await authorize(request, MANAGE, "", services)
     if kind == "definitions" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
-        return web.json_response(await definitions(services.broker, services.limits))
+        keys = request.query.get("keys", "").lower() == "true"
+        return web.json_response(await definitions(services.broker, services.limits, keys=keys))
     if kind == "backup" and not rest:
         check_method(request, ("POST", "DELETE"), f"'/{path}'")
         if request.method == "POST":

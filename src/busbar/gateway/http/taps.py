@@ -25,7 +25,7 @@ from busbar.model.api import EntityView
 from busbar.model.commands import ShowTaps
 from busbar.model.effects import TapState, TapStates
 from busbar.model.errors import EntityNotFound, ServerBusy
-from busbar.model.taps import TapDescription
+from busbar.model.taps import TapDescription, reader_of
 
 ASKED_AT_ONCE: Final = 100
 MOST_ASKED: Final = 2_000
@@ -121,6 +121,7 @@ def _view(one: Tapped) -> dict[str, object]:
         "deadLetter": tap.dead_letter,
         "name": tap.name,
         "owner": tap.owner,
+        "reader": tap.reader or reader_of(tap.owner),
         "events": tap.events,
         "consumes": tap.consumes,
         "created": tap.created,

@@ -237,9 +237,7 @@ class ConnectionLimiter:
         for connection in connections:
             connection.stop_reading()
         open_ones = self.amqp_connections
-        await _until(
-            lambda: all(one.is_answered for one in connections if one in open_ones), ANSWER_SECONDS
-        )
+        await _until(lambda: all(one.is_answered for one in connections if one in open_ones), ANSWER_SECONDS)
         for connection in connections:
             connection.shut_down()
 
