@@ -12,7 +12,7 @@ from busbar.cli.output import print_table, size_text
 from busbar.cli.stores import ask
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.management_client import ManagementClient
 
 LOOK_SECONDS = 1.0
 COUNTS = ("active", "deferred", "scheduled", "deadLetter", "transfer", "transferDeadLetter")
@@ -44,10 +44,11 @@ class StoreContents:
         """Wait until the store holds no fragments, and print to standard error how far it is."""
         last = ""
         while True:
+            held: list[HeldEntity] | None = None
             try:
                 held = self.look()
             except CommandFailure as failure:  # a controller may be starting
-                text, held = f"waiting: {failure}", None
+                text = f"waiting: {failure}"
             else:
                 text = _summary(self._store, held)
             if text != last:
@@ -84,7 +85,8 @@ def print_held(store: str, held: list[HeldEntity]) -> None:
 def _summary(store: str, held: list[HeldEntity]) -> str:
     if not held:
         return f"{store} holds nothing; `busbar stores remove {store}` removes it from a cluster"
-    fragments, messages = (sum(one[index] for one in held) for index in (1, 2))
+    fragments = sum(one.fragments for one in held)
+    messages = sum(one.messages for one in held)
     return f"{store} holds {messages} messages in {fragments} fragments of {', '.join(one.entity for one in held)}"
 
 
