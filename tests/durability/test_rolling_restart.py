@@ -96,7 +96,7 @@ def test_all_brokers_are_restarted_under_load_and_no_client_gets_an_error(tmp_pa
         load.until_sent(time.monotonic())
         load.end()
         load.check()
-        # Brokers answer what is asked. A client that sleeps before it tries again does not see that its connection was closed.
+        # A client that sleeps before it tries again does not see that its connection was closed.
         assert load.cut_off <= 2, "at most one request of each receiver"
         print(
             f"in {took:.1f} s; {len(load.completed)} messages, the longest pause {load.longest_pause():.2f} s"

@@ -44,12 +44,12 @@ class StoreContents:
         """Wait until the store holds no fragments, and print to standard error how far it is."""
         last = ""
         while True:
+            held: list[HeldEntity] | None = None
             try:
                 held = self.look()
-            except CommandFailure as failure:  # a controller may be starting
-                text, held = f"waiting: {failure}", None
-            else:
                 text = _summary(self._store, held)
+            except CommandFailure as failure:  # a controller may be starting
+                text = f"waiting: {failure}"
             if text != last:
                 print(text, file=sys.stderr)
                 last = text
@@ -84,7 +84,7 @@ def print_held(store: str, held: list[HeldEntity]) -> None:
 def _summary(store: str, held: list[HeldEntity]) -> str:
     if not held:
         return f"{store} holds nothing; `busbar stores remove {store}` removes it from a cluster"
-    fragments, messages = (sum(one[index] for one in held) for index in (1, 2))
+    fragments, messages = sum(one.fragments for one in held), sum(one.messages for one in held)
     return f"{store} holds {messages} messages in {fragments} fragments of {', '.join(one.entity for one in held)}"
 
 

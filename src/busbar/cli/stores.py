@@ -72,7 +72,11 @@ def move(
 
 @command(
     stores_commands,
-    examples=("busbar stores drain store-2", "busbar stores drain store-2 --wait", "busbar stores drain store-2 --undo"),
+    examples=(
+        "busbar stores drain store-2",
+        "busbar stores drain store-2 --wait",
+        "busbar stores drain store-2 --undo",
+    ),
 )
 def drain(
     *,

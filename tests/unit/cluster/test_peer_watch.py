@@ -89,7 +89,8 @@ async def introduced(port: ClusterBroker) -> socket.socket:
 async def test_a_broker_that_has_come_back_is_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its predecessor was asked for in vain, with pauses that have grown. Stores may go to it at any time from now on."""
     monkeypatch.setattr(peer_watch, "FIRST_PAUSE", 600.0)
-    loop, asked = asyncio.get_running_loop(), []
+    loop = asyncio.get_running_loop()
+    asked: list[str] = []
     port = ClusterBroker()
     port.introduce_peer = asked.append
     store = StoreRoute("store-1", "b.0", loop, clock, port.dispatch)

@@ -1,4 +1,4 @@
-"""A gateway that stops answers what its clients go on asking for, and closes each connection between two series of requests."""
+"""A gateway that stops answers what clients go on asking, and closes each connection between two series of requests."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ async def test_a_client_that_goes_on_asking_is_answered_by_a_gateway_that_stops(
         assert await closed_by_gateway(idle) == "amqp:connection:forced", "it had asked for nothing"
         broker.release(CancelScheduled)
         assert await first == 200, "it was under way"
-        assert [await asked(requests) for _ in range(20)] == [200] * 20, "the client has not heard of the stop"
+        assert [await asked(requests) for _ in range(20)] == [200] * 20, (
+            "the client has not heard of the stop"
+        )
         assert asking.error is None and not stopping.done()
         await asking.close()
         await stopping

@@ -13,7 +13,6 @@ from busbar.store.postgresql.store import PostgresqlStore
 from harness.database_tls import DatabaseTls
 from harness.postgresql import shared_database
 
-
 ANOTHER_NAME = "127.1"
 """Leads to 127.0.0.1, and is in no certificate."""
 

@@ -95,10 +95,7 @@ class ConnectionOrigin:
     @property
     def has_requests(self) -> bool:
         """Whether answers of the broker are under way. A session may never be offered, so that is not waited for."""
-        for who in self._requests.values():
-            if not isinstance(who, SessionAwait):
-                return True
-        return False
+        return any(not isinstance(who, SessionAwait) for who in self._requests.values())
 
     def forget_request(self, number: int) -> None:
         self._requests.pop(number, None)

@@ -33,8 +33,8 @@ SILENT_GRACE = 1.0
 UNAUTHENTICATED_GRACE = 5.0
 """Seconds for which a connection is not closed, however many others wait."""
 ANSWER_SECONDS = 3.0
-"""For so long a connection that is to be closed may wait for answers. What goes to another owner with its store waits for that,
-2 seconds at most."""
+"""For so long a connection that is to be closed may wait for answers. A command whose store goes to another owner waits for
+that, 2 seconds at most."""
 CLOSE_SECONDS = 1.0
 QUIET_SECONDS = 0.5
 """A client that has asked nothing for so long has probably finished a series of requests."""
@@ -237,9 +237,7 @@ class ConnectionLimiter:
         for connection in connections:
             connection.stop_reading()
         open_ones = self.amqp_connections
-        await _until(
-            lambda: all(one.is_answered for one in connections if one in open_ones), ANSWER_SECONDS
-        )
+        await _until(lambda: all(one.is_answered for one in connections if one in open_ones), ANSWER_SECONDS)
         for connection in connections:
             connection.shut_down()
 
