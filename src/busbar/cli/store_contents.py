@@ -47,10 +47,9 @@ class StoreContents:
             held: list[HeldEntity] | None = None
             try:
                 held = self.look()
+                text = _summary(self._store, held)
             except CommandFailure as failure:  # a controller may be starting
                 text = f"waiting: {failure}"
-            else:
-                text = _summary(self._store, held)
             if text != last:
                 print(text, file=sys.stderr)
                 last = text
@@ -85,8 +84,7 @@ def print_held(store: str, held: list[HeldEntity]) -> None:
 def _summary(store: str, held: list[HeldEntity]) -> str:
     if not held:
         return f"{store} holds nothing; `busbar stores remove {store}` removes it from a cluster"
-    fragments = sum(one.fragments for one in held)
-    messages = sum(one.messages for one in held)
+    fragments, messages = sum(one.fragments for one in held), sum(one.messages for one in held)
     return f"{store} holds {messages} messages in {fragments} fragments of {', '.join(one.entity for one in held)}"
 
 

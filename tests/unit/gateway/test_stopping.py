@@ -1,4 +1,4 @@
-"""A gateway that stops answers what clients go on asking for, and closes each connection between two series of requests."""
+"""A gateway that stops answers what clients go on asking, and closes each connection between two series of requests."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ SILENT_GRACE = 1.0
 UNAUTHENTICATED_GRACE = 5.0
 """Seconds for which a connection is not closed, however many others wait."""
 ANSWER_SECONDS = 3.0
-"""For so long a connection that is to be closed may wait for answers. What goes to another owner with its store waits for
+"""For so long a connection that is to be closed may wait for answers. A command whose store goes to another owner waits for
 that, 2 seconds at most."""
 CLOSE_SECONDS = 1.0
 QUIET_SECONDS = 0.5
