@@ -51,7 +51,7 @@ def look_at(stack: ExitStack, queues: int) -> Looking:
         {"Name": f"topic-{n:02}", "Properties": {}, "Subscriptions": subscriptions if n == 0 else []}
         for n in range(TOPICS)
     ]
-    names = {f"queue-{n:04}": {} for n in range(queues)}
+    names: dict[str, dict[str, object]] = {f"queue-{n:04}": {} for n in range(queues)}
     server = stack.enter_context(serving(names, topics=topics))
     counter = stack.enter_context(RequestCounter(server))
     console = ConsoleProcess(None, "--connection-string", counter.connection_string)
