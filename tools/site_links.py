@@ -61,13 +61,18 @@ def site_path(root: Path, path: str) -> str:
 
 
 def for_site(root: Path, source: str, text: str) -> str:
-    """The page of the site for a page of the repository: its links lead to pages of the site."""
+    """The page of the site for a page of the repository: its links lead to pages of the site. A link that is called like the
+    file is called like the page there."""
     here = PurePosixPath(site_path(root, source)).parent
     parts, end = [], 0
     for start, stop, target in links(text):
         path, mark, anchor = target.partition("#")
-        found = site_path(root, target_of(source, target)) if path else ""
-        parts += [text[end:start], os.path.relpath(found, here) if path else "", mark, anchor]
+        file = target_of(source, target)
+        found = site_path(root, file) if path else ""
+        before, label = text[end:start], f"[{PurePosixPath(path).name}]("
+        if path.endswith(".md") and before.endswith(label) and (root / file).is_file():
+            before = f"{before.removesuffix(label)}[{title_of(root / file)}]("
+        parts += [before, os.path.relpath(found, here) if path else "", mark, anchor]
         end = stop
     return "".join([*parts, text[end:]])
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import time
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -226,3 +228,20 @@ def test_a_queue_may_have_this_name(server: Busbar) -> None:
     token = sas_token(f"http://localhost:{server.port}/", server.key)
     status, _, body = get(server, "metrics?api-version=2021-05", token)
     assert status == 200 and "QueueDescription" in body
+
+
+@pytest.mark.req("U28")
+def test_a_scrape_is_compressed_if_that_is_accepted(server: Busbar) -> None:
+    def scraped(accepted: str) -> tuple[str | None, bytes]:
+        request = urllib.request.Request(f"http://localhost:{server.port}/metrics")
+        request.add_header("Authorization", basic("Listen", "to Listen"))
+        request.add_header("Accept-Encoding", accepted)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.headers["Content-Encoding"], answer.read()
+
+    for accepted in ("gzip", "deflate, GZIP;q=0.5"):
+        encoding, body = scraped(accepted)
+        assert encoding == "gzip" and b"busbar_entities " in gzip.decompress(body)
+    for accepted in ("identity", "gzip;q=0", "gzip;q=0.0, br", "notgzip"):
+        encoding, body = scraped(accepted)
+        assert encoding is None and b"busbar_entities " in body

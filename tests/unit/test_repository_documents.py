@@ -102,3 +102,10 @@ def test_a_link_that_leaves_the_documents_is_changed_for_the_site() -> None:
         "[a](repository/samples/forwarding.py.md) [b](stores.md#x) [c](#d) `[e](../README.md)` [f](adr/index.md) "
         "[g](https://example.org)"
     )
+
+
+def test_a_link_that_is_called_like_its_file_is_called_like_the_page_on_the_site() -> None:
+    text = "[stores.md](stores.md#x) [ours](stores.md) [stores](stores.md) [LICENSE](../LICENSE)"
+    assert for_site(ROOT, "docs/taps.md", text) == (
+        "[Messaging stores](stores.md#x) [ours](stores.md) [stores](stores.md) [LICENSE](repository/LICENSE.md)"
+    )

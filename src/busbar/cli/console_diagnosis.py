@@ -40,7 +40,7 @@ class RunningDiagnosis:
             if message.message_id:
                 tested = _found(self._where, path, subscriptions, message.message_id)
             else:
-                pairs = [_typed(line) for line in message.properties.splitlines() if line.strip()]
+                pairs = [typed_pair(line) for line in message.properties.splitlines() if line.strip()]
                 fields = {"Label": message.subject} if message.subject else {}
                 tested = described_message(fields, pairs)
             return [
@@ -86,7 +86,7 @@ def _found(
         raise CommandFailure(text, ExitCode.NOT_FOUND) from None
 
 
-def _typed(line: str) -> str:
+def typed_pair(line: str) -> str:
     """KEY:TYPE=VALUE of a line. A value without a type is what it looks like, as in the form that sends a message."""
     key, equals, text = line.partition("=")
     if not equals or ":" in key:

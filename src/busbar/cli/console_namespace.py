@@ -139,15 +139,15 @@ def _entity(kind: Described, entry: AtomContent, topic: str = "") -> Entity:
         scheduled,
         size_text(found.get("sizeInBytes") or 0),
         found.get("subscriptionCount") or 0,
-        {name: text if name in _TEXTS else _readable(text) for name, text in settings.items()},
-        {_NAMES.get(name, name): _readable(text) for name, text in runtime.items()},
+        {name: text if name in _TEXTS else readable(text) for name, text in settings.items()},
+        {_NAMES.get(name, name): readable(text) for name, text in runtime.items()},
         moving,
         failed,
         {each.element: _typed(text_of(entry.description, each.element) or "") for each in kind.properties},
     )
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
     """A value as people read it."""
     if text.isdecimal():
         return f"{int(text):,}"

@@ -162,7 +162,7 @@ def _copies(
         position = passed.get(index, end)
         kept = _backwards(taps, tap.name, index, position, end) if tap is not None else ()
         count = 0
-        # What came before the tap is there as long as nobody has settled it.
+        # What came before the tap is there until it is settled.
         for one in chain(kept, _backwards(taps, None, index, 0, position)):
             tested = _tested(one, name)
             if message_id is None or tested.message_id == message_id:

