@@ -106,7 +106,7 @@ def factory(server: Busbar) -> Iterator[BlockingFactory]:
 def test_a_message_with_hundreds_of_properties_is_received_with_their_names(
     busbar: Command, factory: BlockingFactory
 ) -> None:
-    properties = {f"Property{number}": "x" * 100 for number in range(300)}
+    properties: dict[str, object] = {f"Property{number}": "x" * 100 for number in range(300)}
     with factory.message_sender("described") as sender:
         sender.send_messages(OutgoingMessage(b"", application_properties=properties))
     (shown,) = busbar.json("receive", "described")

@@ -234,7 +234,7 @@ class _HttpConnection:
 
 
 def reason_of(problem: OSError) -> str:
-    """What the operating system says, without the addresses that asyncio adds: "Connection refused"."""
+    """The reason of the operating system ("Connection refused"), without the addresses that asyncio adds."""
     if isinstance(problem, ssl.SSLError | socket.gaierror):
         return problem.strerror or str(problem)
     if problem.errno:
