@@ -25,6 +25,7 @@ HEAD_BYTES = 256 * 1024
 BODY_BYTES = 128 * 1024 * 1024
 """More than the largest message."""
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
+CLOSING_SECONDS = 1.0
 _END_OF_HEAD = b"\r\n\r\n"
 
 
@@ -96,8 +97,12 @@ class HttpConnections:
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
-        for connection in idle:
-            await connection.wait_closed()
+        try:
+            async with asyncio.timeout(CLOSING_SECONDS):
+                for connection in idle:
+                    await connection.wait_closed()
+        except TimeoutError:
+            pass  # a peer that has vanished does not take leave of TLS
 
     def _take(self) -> _HttpConnection | None:
         """The idle connection that was used last, if the server has not closed it."""
