@@ -25,6 +25,7 @@ HEAD_BYTES = 256 * 1024
 BODY_BYTES = 128 * 1024 * 1024
 """More than the largest message."""
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
+CLOSING_SECONDS = 1.0
 _END_OF_HEAD = b"\r\n\r\n"
 
 
@@ -96,8 +97,12 @@ class HttpConnections:
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
-        for connection in idle:
-            await connection.wait_closed()
+        try:
+            async with asyncio.timeout(CLOSING_SECONDS):
+                for connection in idle:
+                    await connection.wait_closed()
+        except TimeoutError:
+            pass  # a peer that has vanished does not take leave of TLS
 
     def _take(self) -> _HttpConnection | None:
         """The idle connection that was used last, if the server has not closed it."""
@@ -234,7 +239,7 @@ class _HttpConnection:
 
 
 def reason_of(problem: OSError) -> str:
-    """What the operating system says, without the addresses that asyncio adds: "Connection refused"."""
+    """The reason of the operating system ("Connection refused"), without the addresses that asyncio adds."""
     if isinstance(problem, ssl.SSLError | socket.gaierror):
         return problem.strerror or str(problem)
     if problem.errno:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from busbar.app.certificates import own_files, server_context, tls_directory
 from busbar.client import http_requests
 from busbar.client.errors import CannotConnect, ConnectionLost
 from busbar.client.http_requests import HttpConnections, NotHttp
@@ -208,6 +213,31 @@ async def test_a_cancelled_request_leaves_no_half_read_connection() -> None:
                 await connections.request("GET", "/", {})
         assert (await connections.request("GET", "/", {})).body == b"hello"
         assert server.accepted == 2
+
+
+async def test_closing_does_not_wait_for_a_peer_that_has_vanished(tmp_path: Path) -> None:
+    files = own_files(tmp_path, [])
+    over = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        accepted, _ = listener.accept()
+        with server_context(files).wrap_socket(accepted, server_side=True) as connection:
+            connection.recv(65_536)
+            connection.sendall(OK)
+            over.wait(60)  # and reads nothing: not that the client wants to end TLS, either
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=[listener])
+        thread.start()
+        trusting = ssl.create_default_context(cafile=str(tls_directory(tmp_path) / "ca.pem"))
+        connections = HttpConnections("127.0.0.1", listener.getsockname()[1], trusting)
+        try:
+            assert (await connections.request("GET", "/", {})).body == b"hello"
+            async with asyncio.timeout(20):  # asyncio alone would wait for 30 s
+                await connections.close()
+        finally:
+            over.set()
+            thread.join()
 
 
 async def test_requests_at_once_share_a_few_connections() -> None:
