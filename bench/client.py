@@ -7,11 +7,11 @@ the vendor's client are not made for concurrent use, so its client makes one cal
 - with one call after the other. Then most of the CPU time is the kernel's, for a write and a read of a few bytes by call.
 
 A cycle is a send, a receive and a completion. Requirements, as ratios in one run: with concurrent calls the client takes a
-tenth of the CPU of the vendor's with batching and a fifth without. Many small senders with batching send APART times as many
-messages as senders whose calls share nothing: those of the vendor's client, and a sender of ours that waits for each answer.
-They send THROUGHPUT times as many as without batching. That is not APART times, since calls of one turn share a write and a
-commit in any case: what batching saves then is CPU time of both sides, whose ratio is printed. A larger cache is not slower,
-and neither is ReceiveAndDelete, which needs no settlement.
+tenth of the CPU of the vendor's with batching and a fifth without. Many small senders are compared with senders whose calls
+share nothing: that of the vendor's client, and one of ours that waits for each answer. With batching they send at least
+APART times as many messages. They send THROUGHPUT times as many as without batching. It is not APART times, since calls of
+one turn share a write and a commit in any case. What batching saves then is CPU time, whose ratio is printed. A larger cache
+is not slower, and neither is ReceiveAndDelete, which needs no settlement.
 """
 
 from __future__ import annotations

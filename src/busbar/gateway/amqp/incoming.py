@@ -240,7 +240,7 @@ class IncomingLink:
         if router.keyless(drafts):
             self._send_any(drafts, ids, size, atomic=False)
             return
-        by_index: dict[int, _Part] = {}
+        by_index: dict[int, _FragmentPart] = {}
         at = 0
         for draft in drafts:
             delivery_id = ids[at]
@@ -252,7 +252,7 @@ class IncomingLink:
                 continue
             part = by_index.get(index)
             if part is None:
-                by_index[index] = part = _Part()
+                by_index[index] = part = _FragmentPart()
             part.drafts.append(draft)
             part.ids.append(delivery_id)
             part.size += len(draft.content)
@@ -294,7 +294,7 @@ class IncomingLink:
         FailoverSend(self._peer, self, ids, size, atomic, self._router, drafts).send()
 
 
-class _Part:
+class _FragmentPart:
     """The messages of one turn that go to one fragment."""
 
     def __init__(self) -> None:
