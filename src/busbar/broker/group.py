@@ -48,7 +48,8 @@ def drafts_of(command: Command) -> list[Draft]:
 
 def _bytes_of(command: Command) -> int:
     if type(command) is StoreCopies:
-        return sum([len(copy.content) for copy in command.copies])
+        shared = command.shared
+        return shared.content_bytes if shared else sum([len(copy.content) for copy in command.copies])
     return sum([len(draft.content) for draft in drafts_of(command)])
 
 

@@ -59,6 +59,8 @@ class _Encoder:
     def __init__(self) -> None:
         self.out = BytesWriter()
         self._places: dict[int, tuple[bytes, int]] = {}  # of contents, by their identity
+        self._last: list[Record] = []
+        self._again = b""  # what the last records are when they come again; empty: they have not
 
     def changes(self, changes: Changes) -> None:
         out = self.out
@@ -69,8 +71,7 @@ class _Encoder:
             for lane, records in changes.puts.items():
                 out.append(lane)
                 self._count(len(records))
-                for record in records:
-                    self._record(record)
+                self._records(records)
         if changes.edits:
             self._count(len(changes.edits))
             for edit in changes.edits:
@@ -93,6 +94,22 @@ class _Encoder:
             self._head(head)
 
     # ---- messages --------------------------------------------------------------------------------
+
+    def _records(self, records: list[Record]) -> None:
+        """Encode records. Fragments of subscriptions may have the same ones, one fragment after the other. The second time
+        no content is among them any more, and from then on the bytes are the same."""
+        if records != self._last:
+            self._last, self._again = records, b""
+            for record in records:
+                self._record(record)
+            return
+        if not self._again:
+            out, self.out = self.out, BytesWriter()
+            for record in records:
+                self._record(record)
+            self._again = self.out.getvalue()
+            self.out = out
+        self.out.write(self._again)
 
     def _record(self, record: Record) -> None:
         out = self.out
@@ -177,11 +194,20 @@ class _Encoder:
     def _numbers(self, numbers: list[int]) -> None:
         """Numbers as runs: the first, and how many follow it."""
         out = self.out
+        count: i64 = len(numbers)
+        if count > 0:
+            first: i64 = numbers[0]
+            last: i64 = numbers[count - 1]
+            if last - first == count - 1 and _rise_by_one(numbers):  # nearly always
+                self._count(1)
+                write_i64_be(out, first)
+                write_i32_be(out, i32(last - first))
+                return
         runs = list(number_runs(numbers))
         self._count(len(runs))
-        for first, last in runs:
-            write_i64_be(out, first)
-            write_i32_be(out, i32(last - first))
+        for begin, end in runs:
+            write_i64_be(out, begin)
+            write_i32_be(out, i32(end - begin))
 
     # ---- the rest --------------------------------------------------------------------------------
 
@@ -304,26 +330,47 @@ class _Encoder:
             self._bytes(value)
 
 
-def _sections(changes: Changes) -> int:
-    sections = 0
-    for bit, is_there in (
-        (PUTS, bool(changes.puts)),
-        (EDITS, bool(changes.edits)),
-        (KEEPS, bool(changes.keeps)),
-        (DELETES, bool(changes.deletes)),
-        (IDS_UPTO, changes.ids_upto is not None),
-        (IDS, bool(changes.ids)),
-        (SESSIONS, bool(changes.sessions)),
-        (STATES, bool(changes.states)),
-        (OUTBOX_ROWS, bool(changes.outbox)),
-        (TAPS, bool(changes.taps)),
-        (EVENTS, bool(changes.events)),
-        (EVENTS_UPTO, changes.events_upto > 0),
-        (WRITTEN, bool(changes.written)),
-        (WRITERS, bool(changes.writers)),
-        (HEAD, changes.head is not None),
-        (HOLDS, bool(changes.holds)),
-    ):
-        if is_there:
-            sections |= bit
+def _rise_by_one(numbers: list[int]) -> bool:
+    expected: i64 = numbers[0]
+    for number in numbers:
+        if number != expected:
+            return False
+        expected += 1
+    return True
+
+
+def _sections(changes: Changes) -> i64:
+    sections: i64 = 0
+    if changes.puts:
+        sections |= PUTS
+    if changes.edits:
+        sections |= EDITS
+    if changes.keeps:
+        sections |= KEEPS
+    if changes.deletes:
+        sections |= DELETES
+    if changes.ids_upto is not None:
+        sections |= IDS_UPTO
+    if changes.ids:
+        sections |= IDS
+    if changes.sessions:
+        sections |= SESSIONS
+    if changes.states:
+        sections |= STATES
+    if changes.outbox:
+        sections |= OUTBOX_ROWS
+    if changes.taps:
+        sections |= TAPS
+    if changes.events:
+        sections |= EVENTS
+    if changes.events_upto > 0:
+        sections |= EVENTS_UPTO
+    if changes.written:
+        sections |= WRITTEN
+    if changes.writers:
+        sections |= WRITERS
+    if changes.head is not None:
+        sections |= HEAD
+    if changes.holds:
+        sections |= HOLDS
     return sections

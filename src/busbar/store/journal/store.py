@@ -39,7 +39,7 @@ from busbar.store.journal.changes_encoder import encode_changes
 from busbar.store.journal.generations import Generations
 from busbar.store.journal.journal import SEGMENT_SIZE, SegmentedJournal
 from busbar.store.journal.moving import SLICE, GenerationMove
-from busbar.store.journal.pending import ANY_NUMBER
+from busbar.store.journal.pending import ANY_NUMBER, highest_put, puts_up_to
 from busbar.store.journal.pending_reads import answer
 from busbar.store.journal.segment_names import segments_of
 from busbar.store.sqlite.file import Need
@@ -161,10 +161,7 @@ class JournalStore:
             if head is None and fragment not in self._last:
                 continue
             last = max(self._last.get(fragment, 0), 0 if head is None else int(head.last))
-            for records in changes.puts.values():
-                if records:
-                    last = max(last, max([int(record.n) for record in records]))
-            self._last[fragment] = last
+            self._last[fragment] = int(highest_put(changes, last))
 
     def _append(self, journal: SegmentedJournal, batches: Sequence[Changes]) -> bool:
         """Commit to the journal. False if there is no space for it: then there is no journal any more."""
@@ -219,21 +216,17 @@ class JournalStore:
         size = min(BEYOND_CONTENTS, self._segment_size // 4)
         for changes in batches:
             size += int(changes.bytes)
-            last = self._last.get(int(changes.fragment), ANY_NUMBER)
-            for records in changes.puts.values():
-                for record in records:
-                    if record.n <= last:
-                        return False  # SQLite would be asked for it
+            if puts_up_to(changes, self._last.get(int(changes.fragment), ANY_NUMBER)):
+                return False  # SQLite would be asked for it
         return journal.has_room(size)
 
     def _check_numbers(self, batches: Sequence[Changes]) -> None:
         for changes in batches:
-            last = self._last.get(int(changes.fragment), ANY_NUMBER)
-            for lane, records in changes.puts.items():
-                for record in records:
-                    if record.n <= last and self._is_there(int(changes.fragment), lane, int(record.n)):
-                        self.close()
-                        raise OutcomeUnknown(f"{self._path}: the number {record.n} was given twice")
+            fragment = int(changes.fragment)
+            for lane, n in puts_up_to(changes, self._last.get(fragment, ANY_NUMBER)):
+                if self._is_there(fragment, lane, n):
+                    self.close()
+                    raise OutcomeUnknown(f"{self._path}: the number {n} was given twice")
 
     def _is_there(self, fragment: int, lane: int, n: int) -> bool:
         return self._pending.contains(fragment, lane, n) or self._sqlite.contains(fragment, lane, n)
