@@ -23,13 +23,43 @@ LONGEST_TAG: Final = 32  # of the specification, 2.8.7
 LONGEST_STATE: Final = 256  # a transfer's fields have to fit into the smallest frame
 
 
-def check_deliveries(tags: list[bytes], payloads: list[bytes], state: bytes) -> None:
-    """Raise ValueError for deliveries that cannot be written."""
-    if len(tags) != len(payloads) or len(state) > LONGEST_STATE:
-        raise ValueError(f"{len(tags)} tags for {len(payloads)} payloads, with a state of {len(state)} bytes")
-    for tag in tags:
-        if len(tag) > LONGEST_TAG:
-            raise ValueError(f"a delivery-tag of {len(tag)} bytes; {LONGEST_TAG} are allowed")
+@final
+class DeliveryBatch:
+    """Deliveries to be sent, each with its tag. If there are contents, what is in `contents[i]` from `skip` on goes out
+    behind payload `i`."""
+
+    def __init__(
+        self,
+        tags: list[bytes],
+        payloads: list[bytes],
+        settled: bool,
+        format: i64,
+        state: bytes,
+        contents: list[bytes],
+        skip: i64,
+    ) -> None:
+        """Raises ValueError for deliveries that cannot be written."""
+        if len(tags) != len(payloads) or len(state) > LONGEST_STATE:
+            raise ValueError(
+                f"{len(tags)} tags for {len(payloads)} payloads, with a state of {len(state)} bytes"
+            )
+        if contents and len(contents) != len(payloads):
+            raise ValueError(f"{len(contents)} contents for {len(payloads)} payloads")
+        for tag in tags:
+            if len(tag) > LONGEST_TAG:
+                raise ValueError(f"a delivery-tag of {len(tag)} bytes; {LONGEST_TAG} are allowed")
+        self.tags = tags
+        self.payloads = payloads
+        self.settled = settled
+        self.format = format
+        self.state = state
+        self.contents = contents
+        self.skip = skip if contents else 0
+
+    def queued(self, i: i64) -> QueuedDelivery:
+        """Delivery `i`, to wait."""
+        payload = self.payloads[i] + self.contents[i][self.skip :] if self.contents else self.payloads[i]
+        return QueuedDelivery(self.tags[i], payload, self.settled, self.format, self.state)
 
 
 @final

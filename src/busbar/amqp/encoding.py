@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
-from mypy_extensions import i16, i32, i64
+from mypy_extensions import i16, i32, i64, u8
 
 from busbar.amqp.decoding import MAX_EMPTY_ELEMENTS, MAX_NESTING
 from busbar.amqp.types import (
@@ -216,7 +216,7 @@ def _write_fixed(w: BytesWriter, code: i64, value: object) -> None:
         w.append(1 if value else 0)
     elif code == 0x50 or code == 0x51:
         octet: i64 = i64(_number(code, value)) & 0xFF
-        w.append(octet)
+        w.append(u8(octet))
     elif code == 0x60 or code == 0x61:
         short: i64 = i64(_number(code, value))
         write_i16_be(w, i16(short - 0x10000 if short > 0x7FFF else short))
@@ -268,7 +268,7 @@ def _write_compound(w: BytesWriter, count: i64, data: bytes, wide: bool) -> None
         write_u32(w, count)
     else:
         w.append(len(data) + 1)
-        w.append(count)
+        w.append(u8(count))
     w.write(data)
 
 
@@ -282,7 +282,7 @@ def _write_elements(w: BytesWriter, array: Array, depth: i64) -> None:
     if code in (0xA0, 0xA1, 0xA3):
         raws = [_octets(code, item) for item in array.items]
         wide = any(len(raw) > 255 for raw in raws)
-        w.append(code + 0x10 if wide else code)
+        w.append(u8(code + 0x10 if wide else code))
         for raw in raws:
             if wide:
                 write_u32(w, len(raw))
@@ -292,7 +292,7 @@ def _write_elements(w: BytesWriter, array: Array, depth: i64) -> None:
     elif code in (0xC0, 0xC1, 0xE0):
         parts = [_compound(code, item, depth) for item in array.items]
         wide = any(len(data) > 254 or count > 255 for count, data in parts)
-        w.append(code + 0x10 if wide else code)
+        w.append(u8(code + 0x10 if wide else code))
         for count, data in parts:
             _write_compound(w, count, data, wide)
     else:
@@ -300,6 +300,6 @@ def _write_elements(w: BytesWriter, array: Array, depth: i64) -> None:
             raise EncodeError(f"an array of {len(array.items)} nulls")
         if not 0x40 <= code <= 0x98:
             raise EncodeError(f"0x{code:02x} is not an element code")
-        w.append(code)
+        w.append(u8(code))
         for item in array.items:
             _write_fixed(w, code, item)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i32_be
-from mypy_extensions import i32, i64
+from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64, u8
 
 from busbar.amqp.errors import DECODE_ERROR, ProtocolError
 
@@ -135,7 +135,7 @@ def write_uint(w: BytesWriter, value: i64) -> None:
         w.append(0x43)
     elif value < 256:
         w.append(0x52)
-        w.append(value)
+        w.append(u8(value))
     else:
         w.append(0x70)
         write_u32(w, value)
@@ -151,11 +151,10 @@ def write_frame(w: BytesWriter, kind: i64, channel: i64, body: bytes) -> None:
 def _write_list_head(w: BytesWriter, channel: i64, code: i64, count: i64, fields: i64, payload: i64) -> None:
     """Write frame header, descriptor and list header for `fields` bytes of fields and `payload` bytes behind them."""
     if fields <= 254:
-        write_u32(w, 14 + fields + payload)
-        write_u32(w, 0x02000000 | channel)
-        write_u32(w, 0x00530000 | (code << 8) | 0xC0)
-        w.append(fields + 1)
-        w.append(count)
+        write_i64_be(w, (14 + fields + payload) << 32 | 0x02000000 | channel)
+        write_i32_be(w, i32(0x00530000 | (code << 8) | 0xC0))
+        w.append(u8(fields + 1))
+        w.append(u8(count))
     else:
         write_u32(w, 20 + fields + payload)
         write_u32(w, 0x02000000 | channel)
@@ -164,20 +163,23 @@ def _write_list_head(w: BytesWriter, channel: i64, code: i64, count: i64, fields
         write_u32(w, count)
 
 
-def write_transfer(
-    w: BytesWriter,
-    channel: i64,
-    handle: i64,
-    delivery_id: i64,
-    tag: bytes,
-    format: i64,
-    settled: bool,
-    state: bytes,
-    payload: bytes,
-) -> None:
-    """Write the only frame of a delivery. `state` is an encoded delivery state or empty."""
-    write_transfer_head(w, channel, handle, delivery_id, tag, format, settled, False, state, len(payload))
+def write_payload(w: BytesWriter, payload: bytes, content: bytes, skip: i64) -> None:
+    """Write a payload, and behind it what is in `content` from `skip` on. A slice of the content would be a copy. So all of
+    it is written over the last bytes of the payload, and these are restored."""
     w.write(payload)
+    if len(content) <= skip:
+        return
+    if len(payload) < skip:
+        w.write(content[skip:])
+        return
+    start = len(w) - skip
+    w.truncate(start)
+    w.write(content)
+    last = len(payload) - skip
+    i: i64 = 0
+    while i < skip:
+        w[start + i] = u8(payload[last + i])
+        i += 1
 
 
 def write_transfer_head(
@@ -203,7 +205,7 @@ def write_transfer_head(
     write_uint(w, handle)
     write_uint(w, delivery_id)
     w.append(0xA0)
-    w.append(tag_length)
+    w.append(u8(tag_length))
     w.write(tag)
     write_uint(w, format)
     w.append(0x41 if settled else 0x42)

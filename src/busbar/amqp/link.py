@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from busbar.amqp.credit import MASK, sendable
-from busbar.amqp.deliveries import PartialDelivery, QueuedDelivery, SentDelivery, check_deliveries
+from busbar.amqp.deliveries import DeliveryBatch, PartialDelivery, QueuedDelivery, SentDelivery
 from busbar.amqp.errors import INVALID_FIELD, AmqpError, ProtocolError
 from busbar.amqp.events import Arrived, CreditChanged, Delivery, Disposed
 from busbar.amqp.frames import (
     TRANSFER_OVERHEAD,
     write_continuation,
     write_dispositions,
-    write_transfer,
+    write_payload,
     write_transfer_head,
 )
 from busbar.amqp.outcomes import ACCEPTED, Outcome, declared_state, empty_state, rejected_state
@@ -356,51 +356,58 @@ class Link:
     # ---- sending ---------------------------------------------------------------------------------
 
     def deliver(
-        self, tags: list[bytes], payloads: list[bytes], settled: bool, format: i64 = 0, state: bytes = b""
+        self,
+        tags: list[bytes],
+        payloads: list[bytes],
+        settled: bool,
+        format: i64 = 0,
+        state: bytes = b"",
+        contents: list[bytes] | None = None,
+        skip: i64 = 0,
     ) -> None:
-        """Send messages, each with its tag (at most 32 bytes). `state` is an encoded transactional-state.
+        """Send messages, each with its tag (at most 32 bytes). `state` is an encoded transactional-state. If there are
+        contents, what is in them from `skip` on goes out behind the payloads.
 
         Keep within `credit`: what goes beyond it waits here, with its lock running, until the peer gives more.
         """
         if self.state != ATTACHED:
             return
-        check_deliveries(tags, payloads, state)
+        batch = DeliveryBatch(tags, payloads, settled, format, state, contents or [], skip)
         done: i64 = 0
         if self._waiting is None and not self.session.backlog:
-            done = self._send_whole(tags, payloads, settled, format, state)
+            done = self._send_whole(batch)
         if done < len(tags):
-            self._enqueue(tags, payloads, settled, format, state, done)
+            self._enqueue(batch, done)
         else:
             self._count_credit()
 
-    def _send_whole(
-        self, tags: list[bytes], payloads: list[bytes], settled: bool, format: i64, state: bytes
-    ) -> i64:
+    def _send_whole(self, batch: DeliveryBatch) -> i64:
         """Send messages that fit into a frame each, as far as credit and window go. Returns how many were sent."""
         session = self.session
-        wire = self._wire
-        out = wire.out
+        out = self._wire.out
         channel = session.channel
-        handle = self.handle
-        room = wire.peer_max_frame - TRANSFER_OVERHEAD - len(state)
-        able: i64 = len(tags)
-        if able > self._sendable:
-            able = self._sendable
-        if able > session.remote_window:
-            able = session.remote_window
+        tags, payloads, contents, skip = batch.tags, batch.payloads, batch.contents, batch.skip
+        settled, format, state = batch.settled, batch.format, batch.state
+        room = self._wire.peer_max_frame - TRANSFER_OVERHEAD - len(state)
+        able: i64 = min(i64(len(tags)), min(self._sendable, session.remote_window))
         id = session.next_delivery_id
         unsettled = session.unsettled
         order = session.order
+        content = b""
         i: i64 = 0
         while i < able:
             tag = tags[i]
-            payload = payloads[i]
-            if len(tag) + len(payload) > room:
+            if contents:
+                content = contents[i]
+            size = len(payloads[i]) + len(content) - skip
+            if len(tag) + size > room:
                 break
-            write_transfer(out, channel, handle, id, tag, format, settled, state, payload)
+            write_transfer_head(out, channel, self.handle, id, tag, format, settled, False, state, size)
+            write_payload(out, payloads[i], content, skip)
             if not settled:
-                unsettled[id] = SentDelivery(self, tag)
-                order.append(id)
+                number: int = id
+                unsettled[number] = SentDelivery(self, tag)
+                order.append(number)
             id = (id + 1) & MASK
             i += 1
         session.next_delivery_id = id
@@ -411,17 +418,9 @@ class Link:
             self.unsettled += i
         return i
 
-    def _enqueue(
-        self, tags: list[bytes], payloads: list[bytes], settled: bool, format: i64, state: bytes, start: i64
-    ) -> None:
-        waiting = self._waiting
-        if waiting is None:
-            waiting = []
-            self._waiting = waiting
-        i = start
-        while i < len(tags):
-            waiting.append(QueuedDelivery(tags[i], payloads[i], settled, format, state))
-            i += 1
+    def _enqueue(self, batch: DeliveryBatch, start: i64) -> None:
+        self._waiting = waiting = self._waiting or []
+        waiting += [batch.queued(i) for i in range(start, len(batch.tags))]
         self.session.add_backlog(self)
         self.session.flush()
         self._count_credit()
@@ -580,7 +579,7 @@ class Link:
         else:
             credited.drain = drain  # the last flow counts
 
-    def on_disposed(self, id: i64, tag: bytes, settled: bool, outcome: Outcome | None) -> None:
+    def on_disposed(self, id: int, tag: bytes, settled: bool, outcome: Outcome | None) -> None:
         """One of our deliveries was disposed by the peer."""
         disposed = self._disposed
         if disposed is not None and disposed.outcome is outcome and disposed.settled == settled:

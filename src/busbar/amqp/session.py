@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from busbar.amqp.attaching import read_attach
 from busbar.amqp.codec import skip_value
@@ -293,8 +293,8 @@ class Session:
         write_u32(out, 14 + sizes)
         write_u32(out, 0x02000000 | self.channel)
         write_u32(out, 0x005313C0)
-        out.append(sizes + 1)
-        out.append(count)
+        out.append(u8(sizes + 1))
+        out.append(u8(count))
         write_uint(out, self.next_incoming)
         write_uint(out, self._window)
         write_uint(out, self.next_outgoing)

@@ -52,6 +52,9 @@ def drafts_of(command: Command) -> list[Draft]:
 def _bytes_of(command: Command) -> int:
     size: i64 = 0
     if type(command) is StoreCopies:
+        shared = command.shared
+        if shared is not None:
+            return int(shared.content_bytes)
         for copy in command.copies:
             size += len(copy.content)
     else:

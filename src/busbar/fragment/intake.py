@@ -47,7 +47,7 @@ from busbar.model.errors import (
     QuotaExceeded,
     ServerBusy,
 )
-from busbar.model.message import SCHEDULED, Draft, Publication, Record, Selection
+from busbar.model.message import SCHEDULED, Draft, Publication, Record, Selection, copy_count
 
 Refusal = tuple[str, str]
 """Condition and text."""
@@ -368,7 +368,7 @@ class Intake:
         history = self._state.history
         if history is not None:
             history.note(n, _arrival(history), self._now, 0, "", draft.content)
-            note_published(history, n, self._now, len(copies), draft.content)
+            note_published(history, n, self._now, copy_count(copies), draft.content)
         self._published_bytes += size
         return True
 

@@ -374,9 +374,7 @@ class Fragment:
 
     def take_copies(self) -> list[StoreCopies]:
         """Of a topic: what its subscriptions get, to be applied to their fragments at once, in the same group."""
-        copies = list(self._state.copies.values())
-        self._state.copies = {}
-        return copies
+        return publishing.take_copies(self._state)
 
     def owes_copies(self) -> bool:
         """Of a topic: a send was too large to be passed on in one turn. Until nothing is owed, apply ticks before sends."""

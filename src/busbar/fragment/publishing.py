@@ -20,6 +20,8 @@ Rules
 - A subscription numbers its copies itself and gives each the smallest of three times to live: the message's, the topic's and
   its own. It never refuses a copy. If its rules failed for a message, the copy goes to its dead-letter queue. So does a copy
   without a session id where sessions are required.
+- What all subscriptions take is one list of copies for all of them (SharedCopies). Those that give it the same numbers share
+  the records too. So the journal has a record only once (store/journal/changes_encoder.py).
 - Copies have the hops of their message. From a topic to its subscriptions is no hop.
 """
 
@@ -37,7 +39,15 @@ from busbar.fragment.state import State
 from busbar.fragment.text import NO_SESSION, dead_letter, reason_of
 from busbar.model.commands import StoreCopies
 from busbar.model.effects import COPIED, DEAD_LETTERED, PUBLISHED
-from busbar.model.message import DEAD, Record, Selection, SubscriptionCopy, overlay_size
+from busbar.model.message import (
+    DEAD,
+    Record,
+    Selection,
+    SharedCopies,
+    SubscriptionCopy,
+    copy_count,
+    overlay_size,
+)
 
 AT_ONCE: Final = 1
 """The due time of what a topic owes its subscriptions: before every other, at any time of the clock."""
@@ -67,9 +77,9 @@ class FanOut:
         if not copies or not self.is_full():
             selection.copies[n] = copies
             for copy in copies:
-                self._bytes += len(copy.content) + OVERHEAD
+                self._bytes += (len(copy.content) + OVERHEAD) * copy.receivers()
         self._steps += steps
-        self._work += len(copies) + steps // STEPS
+        self._work += copy_count(copies) + steps // STEPS
         if not self._judges:
             return not self.is_full()
         return not self.has_judged_enough() and (len(copies) > 0 or not self._all_or_none)
@@ -113,17 +123,78 @@ def _hand_over(
         copy.ttl = ttl
         copy.session_id = session_id
         copy.hops = hops
-        taking = state.copies.get(copy.fragment)
-        if taking is None:
-            taking = StoreCopies(copy.fragment)
-            state.copies[copy.fragment] = taking
-        taking.copies.append(copy)
-        size += len(copy.content) + OVERHEAD
+        if copy.everyone is None or state.copies:
+            _add_to_each(state, copy)
+        else:
+            _add_to_shared(state, copy, copy.everyone)
+        size += (len(copy.content) + OVERHEAD) * copy.receivers()
     state.topic_bytes += size
     return size
 
 
+def _add_to_shared(state: State, copy: SubscriptionCopy, fragments: list[int]) -> None:
+    shared = state.shared_copies
+    if shared is None:
+        shared = SharedCopies(fragments)
+        state.shared_copies = shared
+    shared.add(copy)
+
+
+def _add_to_each(state: State, copy: SubscriptionCopy) -> None:
+    """Add a copy to what its subscriptions get, behind what all of them get."""
+    shared = state.shared_copies
+    if shared is not None:
+        state.shared_copies = None
+        for before in shared.copies:
+            _add_to_each(state, before)
+    for fragment in [int(copy.fragment)] if copy.everyone is None else copy.everyone:
+        taking = state.copies.get(fragment)
+        if taking is None:
+            taking = StoreCopies(fragment)
+            state.copies[fragment] = taking
+        taking.copies.append(copy)
+
+
+def take_copies(state: State) -> list[StoreCopies]:
+    """What the subscriptions of a topic get since the last call."""
+    copies = list(state.copies.values())
+    state.copies = {}
+    shared = state.shared_copies
+    if shared is not None:
+        state.shared_copies = None
+        for fragment in shared.fragments:
+            command = StoreCopies(fragment)
+            command.copies = shared.copies
+            command.shared = shared
+            copies.append(command)
+    return copies
+
+
+def _put_shared(state: State, shared: SharedCopies, now: i64) -> bool:
+    """Store copies with the records of another subscription. False if they are not the same."""
+    first = state.ledger.head.last + 1
+    if not shared.has_records(first, state.settings.ttl_ms) or not _may_share(state):
+        return False
+    records = list(shared.records)  # the fragment adds to the list
+    count: i64 = len(records)
+    if state.history is not None:
+        state.history.note_all(records, COPIED, now)
+    state.figures.came(count, shared.content_bytes)
+    put_active(state, records, shared.content_bytes + count * OVERHEAD, now)
+    state.ledger.note_copies()
+    state.ledger.given(first + count - 1)
+    return True
+
+
+def _may_share(state: State) -> bool:
+    """Whether records depend on numbers and times to live alone, and are not changed while they are put (forwarding.py)."""
+    return state.sessions is None and state.settings.forward is None
+
+
 def store_copies(state: State, command: StoreCopies, now: i64) -> None:
+    shared = command.shared
+    if shared is not None and _put_shared(state, shared, now):
+        return
     sessions = state.sessions
     most = state.settings.ttl_ms
     puts: list[Record] = []
@@ -157,6 +228,8 @@ def store_copies(state: State, command: StoreCopies, now: i64) -> None:
         record.hops = copy.hops
         puts.append(record)
         put_bytes += size
+    if shared is not None and not dead and _may_share(state):
+        shared.keep(list(puts), state.ledger.head.last + 1, most)
     if state.history is not None:
         state.history.note_all(puts, COPIED, now)
     state.figures.came(len(puts) + len(dead), came_bytes)

@@ -18,7 +18,7 @@ from busbar.fragment.state import State
 from busbar.model.commands import CancelScheduled, Tick
 from busbar.model.effects import ACTIVATED, CANCELLED, COMPLETED, Done
 from busbar.model.errors import MessageNotFound
-from busbar.model.message import SCHEDULED, Publication, Record, Selection
+from busbar.model.message import SCHEDULED, Publication, Record, Selection, copy_count
 
 
 def due_reads(state: State, now: i64) -> list[Read]:
@@ -85,7 +85,7 @@ def _append(state: State, scheduled: list[Record], selected: Selection, now: i64
         if topic is not None and copies is not None:
             topic.collect_copies(copies, ttl, old.session_id, old.hops)
             if state.history is not None:
-                note_published(state.history, n, now, len(copies), old.content)
+                note_published(state.history, n, now, copy_count(copies), old.content)
             continue
         record = Record(n, now, ttl, 0, 0, old.size, old.content, old.overlay, old.session_id)
         record.hops = old.hops

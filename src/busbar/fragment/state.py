@@ -42,6 +42,7 @@ from busbar.model.message import (
     Draft,
     Overlay,
     Record,
+    SharedCopies,
 )
 from busbar.model.settings import ForwardSettings, FragmentSettings
 
@@ -99,6 +100,7 @@ class State:
         self.reserved: dict[int, bool] = {}  # numbers that were given to no message so far, in their order
         self.consumers: dict[tuple[int, int], Consumer] = {}
         self.copies: dict[int, StoreCopies] = {}  # of a topic: by the fragments of its subscriptions
+        self.shared_copies: SharedCopies | None = None  # of a topic: what all its subscriptions get
         self.topic_bytes: i64 = (
             0  # that other fragments keep towards the same quota: a topic and its subscriptions
         )

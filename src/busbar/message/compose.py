@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import BytesWriter, write_i64_be
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from busbar.amqp.codec import EncodeError, skip_value, write_u32, write_value
 from busbar.message.sections import Sections, find_sections, open_compound, value_of
@@ -164,11 +164,11 @@ def _write_properties(w: BytesWriter, texts: list[str | None], created: i64, exp
 
 def write_compound(w: BytesWriter, code: i64, count: i64, data: bytes) -> None:
     if len(data) <= 254:
-        w.append(code)
+        w.append(u8(code))
         w.append(len(data) + 1)
-        w.append(count)
+        w.append(u8(count))
     else:
-        w.append(code + 0x10)
+        w.append(u8(code + 0x10))
         write_u32(w, len(data) + 4)
         write_u32(w, count)
     w.write(data)

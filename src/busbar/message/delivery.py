@@ -9,14 +9,17 @@ sender set. A peek has only the sender's.
 
 Properties that were changed after the send (the record's overlay) are merged into the application properties pair by pair.
 Pairs that are not replaced keep their bytes.
+
+Neighbours mostly differ in three things alone: lock token, number, and time of enqueuing. So what stands between these is
+encoded once for all of them (`_Outline`). What is behind a head is not copied: it goes out from the content.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, final
 
-from librt.strings import BytesWriter, read_i16_be, write_i16_be, write_i64_be
-from mypy_extensions import i16, i64
+from librt.strings import BytesWriter, read_i16_be, read_i64_be, write_i16_be, write_i64_be
+from mypy_extensions import i16, i64, u8
 
 from busbar.amqp.codec import encode_value, read_u32, skip_value, write_u32
 from busbar.message.lock_token import uuid_of_tag, write_tag, write_uuid
@@ -52,18 +55,22 @@ _NOT_ENQUEUED_SIZE: Final = 40
 _LOCKED_SIZE: Final = 21 + 8
 _PARTITION_SIZE: Final = 21 + 2
 
-_CONTENT_HEAD: Final = 8
+CONTENT_HEAD: Final = 8
+"""Bytes in front of the kept annotations and the sections of a content: they are for the broker, and for no receiver."""
+_NOTHING_BEHIND: Final = bytes(CONTENT_HEAD)
 
 
 def encode_deliveries(
     records: list[Record], fragment: i64, index: i64, nonce: i64, locked_until: i64, partition_id: i64
-) -> tuple[list[bytes], list[bytes]]:
-    """The tags and the payloads of messages for one receiver. On the wire a sequence number has the index of its fragment:
-    index << 48 | n."""
+) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """The tags and the heads of messages for one receiver, and contents: what is in these from CONTENT_HEAD on goes out
+    behind the heads. On the wire a sequence number has the index of its fragment: index << 48 | n."""
     tags: list[bytes] = []
-    payloads: list[bytes] = []
+    heads: list[bytes] = []
+    contents: list[bytes] = []
     base = index << 48
     locked = locked_until > 0
+    outline = _Outline()
     w = BytesWriter()
     for record in records:
         n = record.n
@@ -72,18 +79,68 @@ def encode_deliveries(
         write_tag(w, fragment, n, nonce)
         tag = w.getvalue()
         tags.append(tag)
+        if record.overlay or content[0] & DELIVERY:
+            shown = tag if locked else b""
+            heads.append(encode_delivery(record, base | n, locked_until, partition_id, shown))
+            contents.append(_NOTHING_BEHIND)
+            continue
+        if not outline.fits(record, content):
+            outline.draw(record, content, locked_until, partition_id)
         w.truncate(0)
-        _write_header(w, content, record.ttl, record.deliveries)
-        if content[0] & DELIVERY:
-            _write_delivery_annotations(w, content, tag if locked else b"")
-        elif locked:
-            w.write(_LOCK_TOKEN)
+        w.write(outline.before_token)
+        if locked:
             write_uuid(w, fragment, n, nonce)
+            w.write(outline.behind_token)
+        write_i64_be(w, base | n)
+        w.write(_ENQUEUED_TIME)
+        write_i64_be(w, record.enqueued)
+        w.write(outline.end)
+        heads.append(w.getvalue())
+        contents.append(content)
+    return tags, heads, contents
+
+
+@final
+class _Outline:
+    """The head of a delivery but for its lock token, its number and its time of enqueuing."""
+
+    def __init__(self) -> None:
+        self.before_token = b""
+        """Without a lock: all that is before the number."""
+        self.behind_token = b""
+        self.end = b""
+        self._content_head: i64 = -1
+        self._ttl: i64 = -1
+        self._deliveries: i64 = -1
+
+    def fits(self, record: Record, content: bytes) -> bool:
+        """Whether it is that of a message, too: of the same receiver, and without annotations for the delivery."""
+        return (
+            read_i64_be(content, 0) == self._content_head
+            and record.ttl == self._ttl
+            and record.deliveries == self._deliveries
+        )
+
+    def draw(self, record: Record, content: bytes, locked_until: i64, partition_id: i64) -> None:
+        self._content_head = read_i64_be(content, 0)
+        self._ttl = record.ttl
+        self._deliveries = record.deliveries
+        w = BytesWriter()
+        _write_header(w, content, record.ttl, record.deliveries)
+        if locked_until > 0:
+            w.write(_LOCK_TOKEN)
+            self.before_token = w.getvalue()
+            w.truncate(0)
         else:
             w.write(_UNLOCKED)
-        _write_annotations(w, record, content, base | n, locked_until, partition_id, STATE_ACTIVE)
-        payloads.append(w.getvalue() + _behind(record, content, False))
-    return tags, payloads
+        _write_annotations_start(w, content, locked_until, partition_id)
+        if locked_until > 0:
+            self.behind_token = w.getvalue()
+        else:
+            self.before_token = w.getvalue()
+        w.truncate(0)
+        _write_annotations_end(w, content, locked_until, partition_id, STATE_ACTIVE)
+        self.end = w.getvalue()
 
 
 def encode_delivery(
@@ -122,7 +179,7 @@ def _content(record: Record) -> bytes:
     content = record.content
     if content is None:
         raise InternalError(f"message {record.n} is to be sent without its content")
-    if len(content) < _CONTENT_HEAD or content[0] & 0xF0 != VERSION:
+    if len(content) < CONTENT_HEAD or content[0] & 0xF0 != VERSION:
         raise InternalError(f"message {record.n} has a content of an unknown format")
     return content
 
@@ -136,7 +193,7 @@ def _write_delivery_annotations(w: BytesWriter, content: bytes, tag: bytes) -> N
         pairs.write(uuid_of_tag(tag))
         count = 2
     if content[0] & DELIVERY:
-        found = find_sections(content, _CONTENT_HEAD + read_u32(content, 4), len(content))
+        found = find_sections(content, CONTENT_HEAD + read_u32(content, 4), len(content))
         given, first = open_compound(content, found.end + 3, found.whole)
         pairs.write(content[first : found.whole])
         count += given
@@ -148,7 +205,7 @@ def _write_map(w: BytesWriter, count: i64, pairs: bytes) -> None:
     if len(pairs) <= 254:  # then the count, two bytes a pair at least, is small too
         w.append(0xC1)
         w.append(len(pairs) + 1)
-        w.append(count)
+        w.append(u8(count))
     else:
         w.append(0xD1)
         write_u32(w, len(pairs) + 4)
@@ -166,10 +223,18 @@ def _write_annotations(
     state: i64,
 ) -> None:
     """Write the message annotations up to where the kept ones follow."""
+    _write_annotations_start(w, content, locked_until, partition_id)
+    write_i64_be(w, number)
+    w.write(_ENQUEUED_TIME)
+    write_i64_be(w, record.enqueued)
+    _write_annotations_end(w, content, locked_until, partition_id, state)
+
+
+def _write_annotations_start(w: BytesWriter, content: bytes, locked_until: i64, partition_id: i64) -> None:
+    """Write what is before the number."""
     count: i64 = _OWN_COUNT + (i64(read_i16_be(content, 2)) & 0xFFFF)
     size: i64 = _OWN_SIZE + read_u32(content, 4)
-    numbered = content[0] & ENQUEUED != 0  # by the topic it came through: among the kept annotations
-    if not numbered:
+    if content[0] & ENQUEUED == 0:
         count += 2
         size += _NOT_ENQUEUED_SIZE
     if locked_until > 0:
@@ -181,17 +246,20 @@ def _write_annotations(
     w.write(_ANNOTATIONS)
     if size <= 254:  # then the count, two bytes a pair at least, is small too
         w.append(0xC1)
-        w.append(size + 1)
-        w.append(count)
+        w.append(u8(size + 1))
+        w.append(u8(count))
     else:
         w.append(0xD1)
         write_u32(w, size + 4)
         write_u32(w, count)
     w.write(_SEQUENCE_NUMBER)
-    write_i64_be(w, number)
-    w.write(_ENQUEUED_TIME)
-    write_i64_be(w, record.enqueued)
-    if not numbered:
+
+
+def _write_annotations_end(
+    w: BytesWriter, content: bytes, locked_until: i64, partition_id: i64, state: i64
+) -> None:
+    """Write what is behind the time of enqueuing."""
+    if content[0] & ENQUEUED == 0:  # else the topic it came through has set it, among the kept annotations
         w.write(_NOT_ENQUEUED)
     if locked_until > 0:
         w.write(_LOCKED_UNTIL)
@@ -216,7 +284,7 @@ def _write_header(w: BytesWriter, content: bytes, ttl: i64, deliveries: i64) -> 
     elif deliveries > 0:
         size += 1
     w.write(_HEADER)
-    w.append(size + 1)
+    w.append(u8(size + 1))
     w.append(5)
     w.append(0x41 if flags & DURABLE else 0x40)
     if flags & PRIORITY:
@@ -235,7 +303,7 @@ def _write_header(w: BytesWriter, content: bytes, ttl: i64, deliveries: i64) -> 
         write_u32(w, deliveries)
     elif deliveries > 0:
         w.append(0x52)
-        w.append(deliveries)
+        w.append(u8(deliveries))
     else:
         w.append(0x43)
 
@@ -244,10 +312,10 @@ def _behind(record: Record, content: bytes, omit_body: bool) -> bytes:
     """The kept annotations and the sections behind them."""
     overlay = record.overlay
     if not overlay and not omit_body and not content[0] & DELIVERY:
-        return content[_CONTENT_HEAD:]
-    start: i64 = _CONTENT_HEAD + read_u32(content, 4)
+        return content[CONTENT_HEAD:]
+    start: i64 = CONTENT_HEAD + read_u32(content, 4)
     found = find_sections(content, start, len(content))
-    parts = [content[_CONTENT_HEAD : found.application]]
+    parts = [content[CONTENT_HEAD : found.application]]
     if overlay:
         parts.append(merged_properties(content, found.application, found.body, overlay))
     else:

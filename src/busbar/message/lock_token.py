@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from librt.strings import BytesWriter, read_i16_be, write_i16_be, write_i16_le, write_i32_le
-from mypy_extensions import i16, i32, i64
+from librt.strings import BytesWriter, read_i64_be, write_i64_be, write_i64_le
+from mypy_extensions import i64
 
-from busbar.amqp.codec import read_u32, write_u32
+from busbar.amqp.codec import read_u32
 from busbar.model.errors import ArgumentError
 
 
@@ -26,18 +26,14 @@ def lock_tag(fragment: i64, n: i64, nonce: i64) -> bytes:
 
 
 def write_tag(w: BytesWriter, fragment: i64, n: i64, nonce: i64) -> None:
-    write_u32(w, fragment)
-    _write_u48(w, n)
-    _write_u48(w, nonce)
+    write_i64_be(w, _signed(fragment, 32) << 32 | (n >> 16) & 0xFFFFFFFF)
+    write_i64_be(w, _signed(n, 16) << 48 | nonce & 0xFFFFFFFFFFFF)
 
 
 def write_uuid(w: BytesWriter, fragment: i64, n: i64, nonce: i64) -> None:
     """Write the same token as the 16 bytes of an AMQP uuid: the first three groups of a GUID have the other byte order."""
-    write_i32_le(w, i32(fragment - 0x100000000 if fragment > 0x7FFFFFFF else fragment))
-    write_i16_le(w, _i16(n >> 32))
-    write_i16_le(w, _i16(n >> 16))
-    write_i16_be(w, _i16(n))
-    _write_u48(w, nonce)
+    write_i64_le(w, _signed(n >> 16, 16) << 48 | ((n >> 32) & 0xFFFF) << 32 | fragment & 0xFFFFFFFF)
+    write_i64_be(w, _signed(n, 16) << 48 | nonce & 0xFFFFFFFFFFFF)
 
 
 def split_tags(tags: list[bytes]) -> tuple[list[int], list[int]]:
@@ -46,8 +42,9 @@ def split_tags(tags: list[bytes]) -> tuple[list[int], list[int]]:
     nonces: list[int] = []
     for tag in tags:
         _check(tag)
-        numbers.append(int(_read_u48(tag, 4)))
-        nonces.append(int(_read_u48(tag, 10)))
+        behind = read_i64_be(tag, 8)
+        numbers.append(int(read_u32(tag, 4) << 16 | (behind >> 48) & 0xFFFF))
+        nonces.append(int(behind & 0xFFFFFFFFFFFF))
     return numbers, nonces
 
 
@@ -70,8 +67,9 @@ def split_by_fragment(tags: list[bytes]) -> list[tuple[int, list[int], list[int]
                 parts[int(fragment)] = part
             indexes, numbers, nonces = part[1], part[2], part[3]
         indexes.append(index)
-        numbers.append(int(_read_u48(tag, 4)))
-        nonces.append(int(_read_u48(tag, 10)))
+        behind = read_i64_be(tag, 8)
+        numbers.append(int(read_u32(tag, 4) << 16 | (behind >> 48) & 0xFFFF))
+        nonces.append(int(behind & 0xFFFFFFFFFFFF))
     return list(parts.values())
 
 
@@ -99,16 +97,8 @@ def _check(tag: bytes) -> None:
         raise ArgumentError(f"A lock token has 16 bytes, not {len(tag)}.")
 
 
-def _i16(value: i64) -> i16:
-    """The low 16 bits, as the writers take them."""
-    low = value & 0xFFFF
-    return i16(low - 0x10000 if low > 0x7FFF else low)
-
-
-def _write_u48(w: BytesWriter, value: i64) -> None:
-    write_i16_be(w, _i16(value >> 32))
-    write_u32(w, value & 0xFFFFFFFF)
-
-
-def _read_u48(tag: bytes, pos: i64) -> i64:
-    return (i64(read_i16_be(tag, pos)) & 0xFFFF) << 32 | read_u32(tag, pos + 2)
+def _signed(value: i64, bits: i64) -> i64:
+    """The low bits, as the writers take them at the upper end of an integer."""
+    top: i64 = 1 << (bits - 1)
+    low = value & (2 * top - 1)
+    return low - 2 * top if low >= top else low

@@ -17,7 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from librt.strings import BytesWriter, read_i64_be, write_i16_be
-from mypy_extensions import i16, i64
+from mypy_extensions import i16, i64, u8
 
 from busbar.amqp.codec import DecodeError, decode_value, encode_value, read_u32, skip_value, write_u32
 from busbar.amqp.types import Timestamp
@@ -223,8 +223,8 @@ def _head(flags: i64, priority: i64, kept_count: i64, kept: bytes) -> bytes:
     if kept_count == 2 and priority == 0 and flags == VERSION and len(kept) < 256:
         return _PAIR_HEADS[len(kept)] + kept
     w = BytesWriter()
-    w.append(flags)
-    w.append(priority)
+    w.append(u8(flags))
+    w.append(u8(priority))
     write_u16(w, kept_count)
     write_u32(w, len(kept))
     if kept_count > 0:
@@ -462,7 +462,7 @@ def _properties_with_id(buf: bytes, section: i64, end: i64, fresh_id: str) -> by
     if len(fields) < 255:
         w.append(0xC0)
         w.append(len(fields) + 1)
-        w.append(count)
+        w.append(u8(count))
     else:
         w.append(0xD0)
         write_u32(w, len(fields) + 4)

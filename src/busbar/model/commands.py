@@ -12,7 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from busbar.model.message import Draft, Overlay, Selection, SubscriptionCopy
+from busbar.model.message import Draft, Overlay, Selection, SharedCopies, SubscriptionCopy
 
 COMPLETE: Final = 0
 ABANDON: Final = 1  # unlock, delivery count + 1
@@ -586,15 +586,15 @@ class StoreCopies(Command):
     def __init__(self, fragment: i64) -> None:
         super().__init__(fragment, 0, 0)
         self.copies: list[SubscriptionCopy] = []
+        self.shared: SharedCopies | None = None  # if other subscriptions get the same
 
 
 @final
 class Tick(Command):
-    """Expire locks, activate due messages and serve waiting consumers: time has passed, or a turn was cut short.
-
-    If the fragment is a topic's, the commit loop sets `selected` before the machine applies the command.
-    """
+    """Expire locks, activate due messages and serve waiting consumers: time has passed, or a turn was cut short."""
 
     def __init__(self, fragment: i64) -> None:
         super().__init__(fragment, 0, 0)
-        self.selected: Selection | None = None
+        self.selected: Selection | None = (
+            None  # of a topic: the commit loop sets it before the machine applies this
+        )

@@ -100,6 +100,16 @@ class SubscriptionCopy:
         self.ttl: i64 = 0
         self.session_id: str | None = None
         self.hops: i64 = 0
+        self.everyone: list[int] | None = None  # if all subscriptions get this copy: their fragments
+
+    def receivers(self) -> int:
+        """How many subscriptions get it."""
+        return 1 if self.everyone is None else len(self.everyone)
+
+
+def copy_count(copies: list[SubscriptionCopy]) -> int:
+    """How many subscriptions get these copies of one message."""
+    return sum([copy.receivers() for copy in copies])
 
 
 @final
@@ -210,3 +220,29 @@ class Record:
             self.target,
             self.kind,
         )
+
+
+@final
+class SharedCopies:
+    """Copies that several subscriptions get, in order. Fragments that give them the same numbers share the records."""
+
+    def __init__(self, fragments: list[int]) -> None:
+        self.fragments = fragments
+        self.copies: list[SubscriptionCopy] = []
+        self.content_bytes: i64 = 0
+        self.records: list[Record] = []  # of the fragment that stored them last
+        self._first: i64 = 0
+        self._longest_ttl: i64 = 0
+
+    def add(self, copy: SubscriptionCopy) -> None:
+        self.copies.append(copy)
+        self.content_bytes += len(copy.content)
+
+    def has_records(self, first: i64, longest_ttl: i64) -> bool:
+        """Whether `records` are those of a fragment that numbers the copies from `first` on, and bounds their life so."""
+        return len(self.records) > 0 and first == self._first and longest_ttl == self._longest_ttl
+
+    def keep(self, records: list[Record], first: i64, longest_ttl: i64) -> None:
+        self.records = records
+        self._first = first
+        self._longest_ttl = longest_ttl

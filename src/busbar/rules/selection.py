@@ -9,7 +9,8 @@ What one subscription gets:
   action are one filter, joined by OR: if one of them matches, errors of the others count for nothing.
 - If the action of a rule fails, the subscription gets a dead letter in place of the copy (RuleActionException), or nothing.
 
-Every copy has the number that the topic assigned. Unchanged copies share one content.
+Every copy has the number that the topic assigned. Unchanged copies share one content. If all subscriptions take all
+messages, they share one copy.
 
 A correlation filter is found by one of its conditions, the one that the fewest others have. So a message costs a look-up for
 each field that filters use, not one for each filter. All other filters are evaluated one by one. Rules are compiled when the
@@ -190,8 +191,7 @@ class TopicSelector:
         number = wire_number(self.index, n)
         index = self._plan.index
         if index.all_take:
-            shared = with_enqueued_number(content, number)
-            return [SubscriptionCopy(fragment, shared) for fragment in self.fragments]
+            return self._copies_of_all(with_enqueued_number(content, number))
         if self._work.spent:
             self._spent += self._work.spent
             self._work = Work()
@@ -205,6 +205,14 @@ class TopicSelector:
             else:
                 subscriber.select(rules, fragment, message, found)
         return found
+
+    def _copies_of_all(self, content: bytes) -> list[SubscriptionCopy]:
+        if not self.fragments:
+            return []
+        copy = SubscriptionCopy(self.fragments[0], content)
+        if len(self.fragments) > 1:
+            copy.everyone = self.fragments
+        return [copy]
 
 
 class RuleIndex:

@@ -14,7 +14,7 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.entities import SubscriptionDescription, TopicDescription
 from busbar.model.errors import BatchOver, NoMatchingSubscription, QuotaExceeded, ServerBusy
-from busbar.model.message import ACTIVE, DEAD, SCHEDULED, VIA, Draft, SubscriptionCopy
+from busbar.model.message import ACTIVE, DEAD, SCHEDULED, VIA, Draft, SharedCopies, SubscriptionCopy
 from busbar.model.topic_settings import TopicRules, TopicSettings
 from busbar.rules.selection import SubscriptionRules, TopicSelector
 from tests.unit.fragment.queue import NOW, Queue, draft, refusal
@@ -432,3 +432,99 @@ class TestMovesAndTransactions:
         assert [content for content, *_ in rules.asked] == [b"some", b"other"]
         assert passed_on(queue) == {SOME: [b"some"], OTHERS: [b"other"]}
         assert queue.stored.outbox == {50: ("elsewhere", 1)}
+
+
+class ToEveryone(ByFirstByte):
+    """What begins with 'b' is one copy for both subscriptions."""
+
+    def select_copies(self, content: bytes, n: int, now: int, ttl: int) -> list[SubscriptionCopy]:
+        copies = super().select_copies(content, n, now, ttl)
+        if content[:1] == b"b":
+            del copies[1:]
+            copies[0].everyone = self.fragments
+        return copies
+
+
+class TestSharedCopies:
+    def test_what_all_take_is_one_list_until_one_takes_something_else(self) -> None:
+        queue, _ = topic()
+        queue.selector = ToEveryone()
+        queue.run(c.Send(1, 1, 5, [draft(b"b1"), draft(b"b2")], True))
+        one, other = queue.machine.take_copies()
+        assert [one.fragment, other.fragment] == [SOME, OTHERS] and one.copies is other.copies
+        queue.run(c.Send(1, 1, 5, [draft(b"b1"), draft(b"some"), draft(b"b2"), draft(b"other")], True))
+        assert passed_on(queue) == {SOME: [b"b1", b"some", b"b2"], OTHERS: [b"b1", b"b2", b"other"]}
+        assert queue.machine.take_copies() == []
+
+    def test_a_shared_copy_counts_for_each_subscription(self) -> None:
+        sizes = []
+        for selector in (ByFirstByte(), ToEveryone()):
+            settings = TOPIC.fragment_settings()
+            settings.topic = SUBSCRIBED
+            settings.quota_bytes = 6 * (OVERHEAD + 100)
+            queue = Queue(settings)
+            queue.selector = selector
+            answer = queue.run(c.Send(1, 1, 5, [draft(b"b" * 100)] * 5, False))[0]
+            assert isinstance(answer, e.Sent)
+            sizes.append([n for n in answer.numbers if n])
+        assert sizes[0] == sizes[1] == [1, 2, 3], "two copies each"
+
+    def shared(self, *contents: bytes) -> SharedCopies:
+        shared = SharedCopies([SOME, OTHERS])
+        for content in contents:
+            shared.add(copy(content))
+        return shared
+
+    def store(self, queue: Queue, shared: SharedCopies) -> list[e.Effect]:
+        command = c.StoreCopies(1)
+        command.copies, command.shared = shared.copies, shared
+        return queue.run(command)
+
+    def test_subscriptions_with_the_same_numbers_share_records(self) -> None:
+        one, other = subscription(), subscription()
+        shared = self.shared(b"1", b"2")
+        self.store(one, shared)
+        first = list(shared.records)
+        self.store(other, shared)
+        assert shared.records == first and [record.n for record in first] == [1, 2]
+        assert list(one.lane(ACTIVE)) == list(other.lane(ACTIVE)) == [1, 2]
+        more = self.shared(b"3")
+        for queue in (one, other):
+            self.store(queue, more)
+        assert [record.n for record in shared.records] == [1, 2], "the list of one fragment is not another's"
+        for queue in (one, other):
+            assert [record.content for record in queue.lane(ACTIVE).values()] == [b"1", b"2", b"3"]
+            assert queue.stored.head.last == 3 and queue.stored.head.size == 3 * (1 + OVERHEAD)
+
+    def test_what_becomes_of_a_shared_record_is_no_others_business(self) -> None:
+        one, other = subscription(), subscription()
+        shared = self.shared(b"1", b"2")
+        for queue in (one, other):
+            self.store(queue, shared)
+        effects = one.run(c.Demand(1, 3, 4, ACTIVE, 1, False, False))
+        delivered = next(effect for effect in effects if isinstance(effect, e.Delivered))
+        nonce = int(delivered.nonce)
+        one.run(c.Settle(1, 3, 5, c.ABANDON, [1], [nonce], {"a": b"\x41"}, False))
+        assert one.lane(ACTIVE)[1].deliveries == 1 and one.lane(ACTIVE)[1].overlay == {"a": b"\x41"}
+        assert other.lane(ACTIVE)[1].deliveries == 0 and other.lane(ACTIVE)[1].overlay is None
+
+    @pytest.mark.parametrize("what", ["numbers", "time to live", "sessions"])
+    def test_subscriptions_that_differ_have_records_of_their_own(self, what: str) -> None:
+        one, other = subscription(), subscription()
+        if what == "numbers":
+            take(other, copy(b"0"))
+        elif what == "time to live":
+            other.machine.settings.ttl_ms = 50
+        else:
+            other = subscription(replace(SUBSCRIPTION, requires_session=True))
+        shared = self.shared(b"1", b"2")
+        for each in shared.copies:
+            each.session_id = "s"
+        self.store(one, shared)
+        self.store(other, shared)
+        found = list(other.lane(ACTIVE).values())[-2:]
+        assert [record.content for record in found] == [b"1", b"2"]
+        assert [record.n for record in found] == ([2, 3] if what == "numbers" else [1, 2])
+        assert {record.ttl for record in found} == ({50} if what == "time to live" else {0})
+        assert {record.session_id for record in found} == ({"s"} if what == "sessions" else {None})
+        assert {record.ttl for record in one.lane(ACTIVE).values()} == {0}

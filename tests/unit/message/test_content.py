@@ -22,13 +22,14 @@ from busbar.message.content import (
     sizes_as_sent,
     with_enqueued_number,
 )
-from busbar.message.delivery import encode_deliveries, encode_delivery, encode_peeked
+from busbar.message.delivery import encode_delivery, encode_peeked
 from busbar.message.parsing import parse_message
 from busbar.model.errors import InternalError
 from busbar.model.message import DEAD_FORWARD, FORWARD, VIA, Overlay, Record
 from busbar.pages.columns import MessageColumns
 from busbar.pages.rows import encode_messages, raw_message
 from tests.pages import packing_of
+from tests.unit.message.delivered import delivered
 
 NOW = 1767225600000
 NUMBER = 3 << 48 | 77
@@ -81,8 +82,8 @@ def test_every_way_out_shows_the_topics_number_once(raw: bytes) -> None:
         (encode_delivery(record(content), 9, NOW, 4), encode_delivery(record(numbered), 9, NOW, 4)),
         (encode_peeked(record(content), 9, -1, 2, True), encode_peeked(record(numbered), 9, -1, 2, True)),
         (
-            encode_deliveries([record(content)], 1, 0, 5, NOW, -1)[1][0],
-            encode_deliveries([record(numbered)], 1, 0, 5, NOW, -1)[1][0],
+            delivered([record(content)], 1, 0, 5, NOW, -1)[1][0],
+            delivered([record(numbered)], 1, 0, 5, NOW, -1)[1][0],
         ),
     ):
         assert shown(before)[NUMBER_KEY] == 0

@@ -9,13 +9,14 @@ import pytest
 from busbar.amqp.codec import DecodeError, decode_value, encode_value
 from busbar.amqp.types import Described, Int, Symbol
 from busbar.message.content import rewritten, with_enqueued_number
-from busbar.message.delivery import STATE_DEFERRED, encode_deliveries, encode_delivery, encode_peeked
+from busbar.message.delivery import STATE_DEFERRED, encode_delivery, encode_peeked
 from busbar.message.lock_token import lock_tag, tag_to_uuid
 from busbar.message.parsing import parse_message
 from busbar.message.sections import find_sections
 from busbar.model.errors import MalformedMessage, MessageSizeExceeded
 from busbar.model.message import Overlay, Record
 from busbar.pages.rows import raw_message
+from tests.unit.message.delivered import delivered
 
 NOW = 1767225600000
 TOKEN = Symbol("x-opt-lock-token")
@@ -51,7 +52,7 @@ def sections(raw: bytes) -> list[tuple[int, object]]:
 def test_a_locked_delivery_has_the_token_that_clients_read_in_its_tag(
     fragment: int, n: int, nonce: int
 ) -> None:
-    tags, payloads = encode_deliveries([record(ID + BODY, n)], fragment, 0, nonce, NOW, -1)
+    tags, payloads = delivered([record(ID + BODY, n)], fragment, 0, nonce, NOW, -1)
     assert tags == [lock_tag(fragment, n, nonce)]
     assert payloads == [encode_delivery(record(ID + BODY, n), n, NOW, -1, tags[0])]
     code, value = sections(payloads[0])[1]
@@ -60,7 +61,7 @@ def test_a_locked_delivery_has_the_token_that_clients_read_in_its_tag(
 
 
 def test_an_unlocked_delivery_has_the_section_without_a_token() -> None:
-    _, payloads = encode_deliveries([record(ID + BODY)], 7, 0, 0, 0, -1)
+    _, payloads = delivered([record(ID + BODY)], 7, 0, 0, 0, -1)
     assert [code for code, _ in sections(payloads[0])] == [0x70, 0x71, 0x72, 0x73, 0x75]
     assert sections(payloads[0])[1] == (0x71, {})
 
@@ -70,11 +71,11 @@ def test_what_the_sender_set_arrives_beside_the_token(in_front: bool) -> None:
     forged = {Symbol("hop"): 1, TOKEN: uuid.uuid4(), Symbol("long"): "x" * 300, 7: None}
     mine = {Symbol("hop"): 1, Symbol("long"): "x" * 300, 7: None}
     sent = set_by_sender(forged) + ID + BODY if in_front else ID + BODY + set_by_sender(forged)
-    tags, payloads = encode_deliveries([record(sent)], 7, 0, 99, NOW, -1)
+    tags, payloads = delivered([record(sent)], 7, 0, 99, NOW, -1)
     out = sections(payloads[0])
     assert [code for code, _ in out] == [0x70, 0x71, 0x72, 0x73, 0x75]
     assert out[1][1] == {TOKEN: tag_to_uuid(tags[0])} | mine
-    assert sections(encode_deliveries([record(sent)], 7, 0, 0, 0, -1)[1][0])[1] == (0x71, mine)
+    assert sections(delivered([record(sent)], 7, 0, 0, 0, -1)[1][0])[1] == (0x71, mine)
     assert sections(encode_peeked(record(sent), 5, -1, 0, False))[1] == (0x71, mine)
     assert 0x71 not in dict(sections(encode_peeked(record(ID + BODY), 5, -1, 0, False)))
 

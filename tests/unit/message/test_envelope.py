@@ -10,7 +10,7 @@ import pytest
 from busbar.amqp.codec import decode_value, encode_value
 from busbar.amqp.types import Byte, Described, Int, Short, Symbol, Timestamp, UByte, UInt, ULong
 from busbar.message.content import is_durable
-from busbar.message.delivery import encode_deliveries, encode_delivery, encode_peeked
+from busbar.message.delivery import encode_delivery, encode_peeked
 from busbar.message.lock_token import lock_tag, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
 from busbar.message.parsing import message_format_batch, parse_batch, parse_incoming, parse_message
 from busbar.model.errors import (
@@ -21,6 +21,7 @@ from busbar.model.errors import (
     MessageSizeExceeded,
 )
 from busbar.model.message import Draft, Overlay, Record
+from tests.unit.message.delivered import delivered as delivered_to_one
 
 NOW = 1767225600000
 BODY = encode_value(Described(0x75, b"hi"))
@@ -497,14 +498,14 @@ def test_a_peek_can_leave_the_body_out() -> None:
 def test_deliveries_in_batches_are_the_single_ones() -> None:
     drafts = [parse(section(0x70, [True]) + properties(message_id=f"m{i}") + BODY) for i in range(3)]
     records = [record(draft, deliveries=i, ttl=i, n=i + 1) for i, draft in enumerate(drafts)]
-    tags, payloads = encode_deliveries(records, 7, 2, 99, NOW, 2)
+    tags, payloads = delivered_to_one(records, 7, 2, 99, NOW, 2)
     assert tags == [lock_tag(7, n, 99) for n in (1, 2, 3)]
     assert payloads == [
         encode_delivery(r, 2 << 48 | r.n, NOW, 2, tag) for r, tag in zip(records, tags, strict=True)
     ]
-    _, payloads = encode_deliveries(records, 7, 2, 0, 0, 2)
+    _, payloads = delivered_to_one(records, 7, 2, 0, 0, 2)
     assert payloads == [encode_delivery(r, 2 << 48 | r.n, 0, 2) for r in records]
-    assert encode_deliveries([], 7, 0, 99, NOW, -1) == ([], [])
+    assert delivered_to_one([], 7, 0, 99, NOW, -1) == ([], [])
 
 
 def test_a_record_without_content_is_our_fault() -> None:

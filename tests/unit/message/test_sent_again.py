@@ -13,10 +13,11 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from busbar.amqp.codec import decode_value, encode_value
 from busbar.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
-from busbar.message.delivery import encode_deliveries, encode_delivery
+from busbar.message.delivery import encode_delivery
 from busbar.message.parsing import parse_message
 from busbar.model.errors import ArgumentOutOfRange, MalformedMessage
 from busbar.model.message import Draft, Record
+from tests.unit.message.delivered import delivered
 
 NOW = 1767225600000
 ID = encode_value(Described(0x73, ["m"]))
@@ -120,7 +121,7 @@ def bytes_of(message: Any) -> bytes:
 
 def received(draft: Draft) -> Any:
     record = Record(5, NOW, draft.ttl, 0, 0, 1, draft.content, None)
-    tags, payloads = encode_deliveries([record], 7, 0, 99, NOW, 3)
+    tags, payloads = delivered([record], 7, 0, 99, NOW, 3)
     frame: Any = [None, None, tags[0]]
     return ServiceBusReceivedMessage(decode_payload(memoryview(payloads[0])), receiver=None, frame=frame)
 

@@ -20,7 +20,7 @@ from busbar.clock import wall_clock
 from busbar.gateway.amqp.enlisting import EnlistedSettlement
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.tracing import SettleSpans
-from busbar.message.delivery import encode_deliveries
+from busbar.message.delivery import CONTENT_HEAD, encode_deliveries
 from busbar.message.lock_token import split_by_fragment, split_tags
 from busbar.model.api import EntityView
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settle
@@ -109,12 +109,12 @@ class OutgoingLink:
 
     def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
         now = self._measure(records)
-        tags, payloads = encode_deliveries(
+        tags, heads, contents = encode_deliveries(
             records, demand.fragment, demand.index, nonce, until, demand.partition
         )
         if self.spans is not None:
             self.spans.delivered(tags, records, now)
-        self._link.deliver(tags, payloads, self._delete)
+        self._link.deliver(tags, heads, self._delete, contents=contents, skip=CONTENT_HEAD)
 
     def _measure(self, records: list[Record]) -> int:
         """Note how long it took from enqueuing to delivery. Records are in the order of their numbers. Returns the time."""

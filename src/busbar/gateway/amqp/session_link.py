@@ -16,7 +16,7 @@ from dataclasses import replace
 from busbar.amqp.link import Link
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.outgoing import OutgoingLink
-from busbar.message.delivery import encode_deliveries
+from busbar.message.delivery import CONTENT_HEAD, encode_deliveries
 from busbar.model.api import EntityView
 from busbar.model.commands import Command
 from busbar.model.effects import Effect, SessionAccepted
@@ -152,7 +152,9 @@ class SessionLink(OutgoingLink):
 
     def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
         now = self._measure(records)
-        tags, payloads = encode_deliveries(records, self.fragment, self.index, nonce, until, self._partition)
+        tags, heads, contents = encode_deliveries(
+            records, self.fragment, self.index, nonce, until, self._partition
+        )
         if self.spans is not None:
             self.spans.delivered(tags, records, now)
-        self._link.deliver(tags, payloads, self._delete)
+        self._link.deliver(tags, heads, self._delete, contents=contents, skip=CONTENT_HEAD)

@@ -62,19 +62,28 @@ class ChangesEncoder:
         self.out = BytesWriter()
         self._places: dict[int, int] = {}  # of contents, by their identity: the batches keep them alive
         self._shares_contents = False
+        self._last: list[Record] = []
+        self._again = b""  # what the last records are when they come again; empty: they have not
 
     def encode(self, batches: Sequence[Changes]) -> bytes:
         """The body of the record for a group commit."""
+        self._forget()
         self._expect(batches)
         self.out.truncate(0)
         write_i32_be(self.out, i32(len(batches)))
         for changes in batches:
             self._changes(changes)
         body = self.out.getvalue()
-        self._places.clear()
+        self._forget()
         if len(body) > KEPT_SIZE:
             self.out = BytesWriter()
         return body
+
+    def _forget(self) -> None:
+        """Keep nothing of a record: places are those of one, also if it could not be encoded."""
+        self._places.clear()
+        self._last = []
+        self._again = b""
 
     def _expect(self, batches: Sequence[Changes]) -> None:
         """Remember the places of contents only if several fragments put copies of a topic's messages."""
@@ -93,8 +102,7 @@ class ChangesEncoder:
             for lane, records in changes.puts.items():
                 out.append(lane)
                 self._count(len(records))
-                for record in records:
-                    self._record(record)
+                self._records(records)
         if changes.edits:
             self._count(len(changes.edits))
             for edit in changes.edits:
@@ -117,6 +125,22 @@ class ChangesEncoder:
             self._head(head)
 
     # ---- messages --------------------------------------------------------------------------------
+
+    def _records(self, records: list[Record]) -> None:
+        """Encode records. Fragments of subscriptions may have the same ones, one fragment after the other. The second time
+        no content is among them any more, and from then on the bytes are the same."""
+        if records != self._last:
+            self._last, self._again = records, b""
+            for record in records:
+                self._record(record)
+            return
+        if not self._again:
+            out, self.out = self.out, BytesWriter()
+            for record in records:
+                self._record(record)
+            self._again = self.out.getvalue()
+            self.out = out
+        self.out.write(self._again)
 
     def _record(self, record: Record) -> None:
         out = self.out
@@ -201,11 +225,20 @@ class ChangesEncoder:
     def _numbers(self, numbers: list[int]) -> None:
         """Numbers as runs: the first, and how many follow it."""
         out = self.out
+        count: i64 = len(numbers)
+        if count > 0:
+            first: i64 = numbers[0]
+            last: i64 = numbers[count - 1]
+            if last - first == count - 1 and _rise_by_one(numbers):  # nearly always
+                self._count(1)
+                write_i64_be(out, first)
+                write_i32_be(out, i32(last - first))
+                return
         runs = list(number_runs(numbers))
         self._count(len(runs))
-        for first, last in runs:
-            write_i64_be(out, first)
-            write_i32_be(out, i32(last - first))
+        for begin, end in runs:
+            write_i64_be(out, begin)
+            write_i32_be(out, i32(end - begin))
 
     # ---- the rest --------------------------------------------------------------------------------
 
@@ -326,6 +359,15 @@ class ChangesEncoder:
         for name, value in overlay.items():
             self._text(name)
             self._bytes(value)
+
+
+def _rise_by_one(numbers: list[int]) -> bool:
+    expected: i64 = numbers[0]
+    for number in numbers:
+        if number != expected:
+            return False
+        expected += 1
+    return True
 
 
 def _sections(changes: Changes) -> i64:

@@ -85,8 +85,7 @@ class FragmentNet:
 
     def add(self, changes: Changes) -> None:
         for lane, records in changes.puts.items():
-            for record in records:
-                self._put(lane, record)
+            self._put(lane, records)
         for edit in changes.edits:
             found = self.puts.get(edit.n)
             if found is None:
@@ -122,25 +121,35 @@ class FragmentNet:
         if n > self.last_changed:
             self.last_changed = n
 
-    def _put(self, lane: int, record: Record) -> None:
-        n: int = record.n
-        order = self._order
-        if order and n <= order[-1]:
-            self._is_rising = False
-        order.append(n)
-        if len(order) > 2 * len(self.puts) + STALE:
-            self._order = [each for each in order if each in self.puts or each == n]
-        if record.n <= self.last_before:
-            self.has_low_puts = True
-        self.puts[n] = (lane, record)
-        session = record.session_id
-        if session is not None:
-            numbers = self._sessions.get(session)
-            if numbers is None:
-                numbers = self._sessions[session] = {}
-            numbers[n] = None
-        content = record.content
-        self.bytes += ROW_COST + (0 if content is None else len(content))
+    def _put(self, lane: int, records: list[Record]) -> None:
+        puts, order = self.puts, self._order
+        highest: i64 = order[-1] if order else 0
+        size: i64 = 0
+        for record in records:
+            n = record.n
+            if n <= highest:
+                self._is_rising = False
+            highest = n
+            if n <= self.last_before:
+                self.has_low_puts = True
+            number: int = n
+            order.append(number)
+            puts[number] = (lane, record)
+            if record.session_id is not None:
+                self._note_session(record.session_id, number)
+            content = record.content
+            size += ROW_COST
+            if content is not None:
+                size += len(content)
+        self.bytes += size
+        if len(order) > 2 * len(puts) + STALE:
+            self._order = [each for each in order if each in puts]
+
+    def _note_session(self, session: str, n: int) -> None:
+        numbers = self._sessions.get(session)
+        if numbers is None:
+            numbers = self._sessions[session] = {}
+        numbers[n] = None
 
     def _keep(self, keep: Keep) -> None:
         elsewhere: list[int] = []
@@ -159,7 +168,7 @@ class FragmentNet:
     def _delete(self, lane: int, numbers: list[int]) -> None:
         puts, elsewhere, older = self.puts, self.deleted.get(lane), self.older
         for n in numbers:
-            if n in puts:
+            if puts and n in puts:
                 self.cancel(lane, n)
             elif older is None or not self._is_untouched(n) or not older.cancel(lane, n):
                 if elsewhere is None:
@@ -175,10 +184,12 @@ class FragmentNet:
 
     def cancel(self, lane: int, n: int) -> bool:
         """Take a message out that was deleted from its lane. False if it is not there."""
-        found = self.puts.get(n)
-        if found is None or found[0] != lane:
+        found = self.puts.pop(n, None)
+        if found is None:
             return False
-        del self.puts[n]
+        if found[0] != lane:
+            self.puts[n] = found
+            return False
         session = found[1].session_id
         if session is not None:
             numbers = self._sessions[session]

@@ -57,6 +57,19 @@ def test_the_copies_of_a_message_are_written_once() -> None:
     assert len({id(each.puts[ACTIVE][0].content) for each in decoded}) == 1
 
 
+def test_records_that_fragments_share_come_back_for_each() -> None:
+    """Some fragments have the same ones, one after the other; a content is short, or there before."""
+    same = [message(1, b"c" * 1_000), message(2, b"short"), message(3, b"d" * 1_000)]
+    others = [message(1, b"c" * 1_000), same[0], same[2]]
+    batches = []
+    for fragment, records in enumerate([same, same, same, others, same, same, [], same, same[:2], same]):
+        each = Changes(fragment)
+        each.puts[ACTIVE] = list(records)
+        batches.append(each)
+    decoded = decode_changes(encode_changes(batches))
+    assert [plain(each) for each in decoded] == [plain(each) for each in batches]
+
+
 def test_a_usual_message_costs_22_bytes_beside_its_content() -> None:
     one, two = Changes(1), Changes(1)
     one.puts[ACTIVE] = [message(1, b"a" * 100)]
