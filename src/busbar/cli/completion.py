@@ -105,7 +105,8 @@ def command_words() -> Words:
     found[""] = sorted({*found[""], *GROUPS})
     for name in GROUPS:
         (group,) = [one for one in groups_for([name]) if one.info.name == name]
-        found |= dict(_walk(typer.main.get_command(group), name))
+        # get_command would make a command of a group that has only one.
+        found |= dict(_walk(typer.main.get_group(group), name))
     return found
 
 

@@ -249,7 +249,7 @@ def serve(
     )
 
 
-@app.command()
+@app.command(short_help="Print how clients come to trust the certificate.")
 def trust(
     data: Annotated[
         Path, typer.Option(metavar="DIR", help="The data directory.", show_default="./.busbar")
