@@ -12,6 +12,7 @@ import io
 import json
 import os
 import pty
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -327,3 +328,47 @@ def test_every_help_reads_well_at_80_columns(server: Busbar) -> None:
             and (len(line) > COLUMNS or (line.endswith("...") and line.startswith("  ") and line[2] != " "))
         ]
     assert not found, "\n".join(found)
+
+
+def busbar(server: Busbar, script: str) -> subprocess.CompletedProcess[str]:
+    """A line of a shell; $busbar is the command."""
+    command = (
+        f"set -o pipefail; busbar() {{ {sys.executable} -m busbar \"$@\" --data '{server.data}'; }}; {script}"
+    )
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_reader_that_has_enough_is_no_failure_of_the_command(server: Busbar) -> None:
+    run(["send", "shared", "x" * 60_000, "--data", str(server.data)])
+    for command in ("peek shared -o jsonl", "peek shared --body text"):
+        ended = busbar(server, f"busbar {command} | true")
+        assert (ended.returncode, ended.stderr) == (141, ""), command
+
+
+def test_output_that_cannot_be_written_fails_in_a_line(server: Busbar) -> None:
+    full = busbar(server, "busbar queue list > /dev/full")
+    assert full.returncode == 1 and "No space left" in full.stderr and full.stderr.count("\n") == 1
+    closed = busbar(server, "busbar queue list >&- 2>&- <&-")
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--data x queue list", "No such option: --data here: it comes behind the command;"),
+        ("queue crate x", "Did you mean 'create'? `busbar queue --help`"),
+        ("peek shared --body jsn", "'--body': 'jsn' is not one of"),
+        ("apply nothing.json", "nothing.json cannot be read: No such file or directory."),
+        ("export /nothing/x", "/nothing/x cannot be written: No such file or directory."),
+    ],
+)
+def test_what_is_wrong_is_said_in_plain_words(server: Busbar, arguments: str, said: str) -> None:
+    ended = told(arguments.split(), server, TABLE)
+    assert ended.code in (1, 2) and said in ended.err and ended.err.count("\n") == 1, ended.err
+
+
+def test_nobody_at_an_address_is_said_in_plain_words(server: Busbar) -> None:
+    nowhere = "Endpoint=sb://127.0.0.1:9/;SharedAccessKeyName=x;SharedAccessKey=y;UseDevelopmentEmulator=true"
+    ended = told(["peek", "shared", "--connection-string", nowhere], server, TABLE)
+    assert ended.code == 1
+    assert "127.0.0.1:9 cannot be reached: Connection refused; start one with `busbar serve`" in ended.err

@@ -15,7 +15,7 @@ import typer
 
 from busbar.cli.endpoint import VARIABLE, where
 from busbar.cli.entity_kinds import CommandProperty
-from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.output import OutputFormat
 from busbar.cli.short_help import SHORT_HELP
 
@@ -104,7 +104,10 @@ def command(
             if "properties" in declared:
                 named = {item.element: given.pop(_variable(item)) for item in properties}
                 passed["properties"] = {key: value for key, value in named.items() if value is not None}
-            function(**passed, **given)
+            try:
+                function(**passed, **given)
+            except BrokenPipeError:  # Typer would end with the code of any failure
+                raise CommandStopped(ExitCode.UNREAD) from None
 
         run.__name__ = function.__name__
         run.__doc__ = help or function.__doc__

@@ -5,6 +5,8 @@ Errors can be pickled, because they cross process borders in Spark. They never h
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import Mapping, Sequence
 
 RETRYABLE = frozenset(
@@ -244,6 +246,13 @@ _BY_CONDITION = {kind.default_condition: kind for kind in _KINDS}
 _BY_CONDITION["com.microsoft:argument-out-of-range"] = ArgumentError
 _BY_CONDITION["com.microsoft:message-not-found"] = NotFound
 _BY_CONDITION["com.microsoft:session-lock-lost"] = SessionLockLost
+
+
+def reason_of(problem: OSError) -> str:
+    """Why an address cannot be reached, in the words of the system. asyncio repeats the address instead."""
+    if isinstance(problem, ssl.SSLError) or problem.errno is None:
+        return str(problem)
+    return os.strerror(problem.errno) if problem.errno > 0 else problem.strerror or str(problem)
 
 
 def error_of(condition: str, text: str) -> BusbarClientError:

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from busbar.client.errors import BusbarClientError, CannotConnect, ConnectionLost
+from busbar.client.errors import BusbarClientError, CannotConnect, ConnectionLost, reason_of
 
 MOST_CONNECTIONS = 8
 HEAD_BYTES = 64 * 1024
@@ -96,7 +96,7 @@ class HttpConnections:
                 f"The certificate of {self._authority} is not trusted: {problem.verify_message}."
             ) from None
         except OSError as problem:
-            raise CannotConnect(f"{self._authority} cannot be reached: {problem}.") from None
+            raise CannotConnect(f"{self._authority} cannot be reached: {reason_of(problem)}.") from None
         self.opened += 1
         return _HttpConnection(reader, writer, self._authority)
 
