@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -84,9 +86,49 @@ def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
     assert "--lock-duration" in completed("queue", "create", "orders", "--lo")
     assert completed("namespace", "auth-rule", "ren") == {"renew"}
     assert "--dry-run" in completed("apply", "file", "--")
-    for shell in ("zsh", "fish"):
-        assert "queue create" in busbar("completion", shell)[0]
+    assert completed("sas", "") >= {"create-token"}, "a group of one command"
     assert "none of bash" in busbar("completion", "csh", code=2)[1]
+
+
+ZSH = """
+compadd() {{ shift; for word in "$@"; do print -- "$word"; done }}
+_files() {{ print a-file }}
+compdef() {{ }}
+source "{script}"
+words=({words}); CURRENT=$#words; _busbar
+"""
+FISH = "cd '{place}'; source '{script}'; complete -C \"{line}\""
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_zsh_and_fish_complete_commands_options_and_files(tmp_path: Path, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    script = tmp_path / "script"
+    script.write_text(busbar("completion", shell)[0])
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "a-file").touch()
+
+    def completed(*words: str) -> set[str]:
+        quoted = " ".join(f"'{word}'" for word in ("busbar", *words))
+        line = " ".join(("busbar", *words))
+        form = ZSH if shell == "zsh" else FISH
+        program = form.format(script=script, words=quoted, line=line, place=place)
+        command = ["zsh", "-f", "-c", program] if shell == "zsh" else ["fish", "--no-config", "-c", program]
+        home = os.environ | {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20, env=home)
+        assert not done.stderr
+        return set(done.stdout.split())
+
+    assert "queue" in completed("")
+    assert {"create", "auth-rule", "list"} <= completed("queue", "") and "a-file" not in completed(
+        "queue", ""
+    )
+    assert "--lock-duration" in completed("queue", "create", "orders", "--lo")
+    assert "renew" in completed("namespace", "auth-rule", "ren")
+    assert completed("sas", "") >= {"create-token"}
+    assert "a-file" in completed("apply", "")
 
 
 def test_top_on_a_terminal_fits_80_columns(server: Busbar) -> None:

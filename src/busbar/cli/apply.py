@@ -98,7 +98,8 @@ def _text(file: str) -> str:
     try:
         return Path(file).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandFailure(f"{file} cannot be read: {error}.", ExitCode.USAGE) from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise CommandFailure(f"{file} cannot be read: {why}.", ExitCode.USAGE) from None
 
 
 def _count(found: NamespacePlan) -> str:

@@ -48,7 +48,7 @@ KeyValue = Annotated[
 
 def add_auth_rule_commands(app: typer.Typer, noun: str) -> None:
     """Add the commands to those of a queue, a topic or the namespace. `az` has them as `authorization-rule`."""
-    rules = group("auth-rule", f"List, create, change and delete authorization rules of a {noun}.")
+    rules = group("auth-rule", "List, create, change and delete rules; print keys.")
     verbs = AuthRuleVerbs(noun)
     at = "" if noun == "namespace" else "orders "
     without = ("entity",) if noun == "namespace" else ()

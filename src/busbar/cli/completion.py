@@ -1,4 +1,4 @@
-"""`busbar completion bash|zsh|fish`: a script that completes commands and options in a shell.
+"""`busbar completion bash|zsh|fish`: a script that completes commands and options in a shell, and files behind a command.
 
 The script has all words in it. So a shell completes without starting Busbar, and it has to be made again after an upgrade.
 """
@@ -46,8 +46,9 @@ _busbar() {
     for word in ${words[2,CURRENT-1]}; do
         if [[ -n "$(_busbar_words "${known:+$known }$word")" ]]; then known="${known:+$known }$word"; fi
     done
-    compadd -- $(_busbar_words "$known")
-    _files
+    local -a found=($(_busbar_words "$known"))
+    compadd -- $found
+    if [[ "$found[1]" == -* ]]; then _files; fi  # a command, which may want files
 }
 if [ "$funcstack[1]" = "_busbar" ]; then _busbar "$@"; else compdef _busbar busbar; fi
 """
@@ -67,7 +68,11 @@ function _busbar
     end
     _busbar_words $known
 end
-complete -c busbar -a '(_busbar)'
+function _busbar_has_commands
+    not string match -q -- '-*' (_busbar)[1]
+end
+complete -c busbar -n _busbar_has_commands -f -a '(_busbar)'
+complete -c busbar -n 'not _busbar_has_commands' -a '(_busbar)'  # and files, which a command may want
 """
 
 
@@ -76,6 +81,7 @@ def add_completion_command(app: typer.Typer) -> None:
         app,
         examples=(
             "busbar completion bash > ~/.busbar-completion && . ~/.busbar-completion",
+            "busbar completion zsh > ~/.zfunc/_busbar",
             "busbar completion fish > ~/.config/fish/completions/busbar.fish",
         ),
     )(completion)
@@ -105,7 +111,8 @@ def command_words() -> Words:
     found[""] = sorted({*found[""], *GROUPS})
     for name in GROUPS:
         (group,) = [one for one in groups_for([name]) if one.info.name == name]
-        found |= dict(_walk(typer.main.get_command(group), name))
+        # get_command would make a command of a group that has only one.
+        found |= dict(_walk(typer.main.get_group(group), name))
     return found
 
 

@@ -89,7 +89,7 @@ def export(
     except FileExistsError:
         raise CommandFailure(f"{file} exists; --overwrite replaces it.", ExitCode.USAGE) from None
     except OSError as error:
-        raise CommandFailure(f"{file} cannot be written: {error}.") from None
+        raise CommandFailure(f"{file} cannot be written: {error.strerror}.") from None
 
 
 def _write(file: Path, text: str, overwrite: bool, *, private: bool) -> None:

@@ -19,6 +19,8 @@ class ExitCode(IntEnum):
     """The broker does not allow it: the key, a value, a limit, a name that is taken."""
     WOULD_CHANGE = 5
     """A dry run that would have changed something."""
+    UNREAD = 141
+    """The reader of standard output went away, as `head` does: the code of a program that SIGPIPE ends."""
 
 
 class CommandFailure(Exception):

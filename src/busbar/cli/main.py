@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -249,7 +252,7 @@ def serve(
     )
 
 
-@app.command()
+@app.command(short_help="Print how clients come to trust the certificate.")
 def trust(
     data: Annotated[
         Path, typer.Option(metavar="DIR", help="The data directory.", show_default="./.busbar")
@@ -287,6 +290,9 @@ add_history_command(app)
 
 
 def main() -> None:
+    # Python has None for a stream that is closed. What is written to one is not wanted.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     sys.exit(run())
 
 
@@ -299,26 +305,51 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         # Without `standalone_mode` usage errors come to us instead of being framed over several lines.
         code = app(arguments, prog_name="busbar", standalone_mode=False)
+        sys.stdout.flush()
     except CommandFailure as failure:
         return _fail(f"busbar: {failure.text}", failure.code)
     except CommandStopped as stopped:
-        return stopped.code
+        return _unread() if stopped.code == ExitCode.UNREAD else stopped.code
     except typer.exceptions.TyperException as error:
         return _fail(*_usage(error))
     except typer.Abort:
         return _fail("busbar: stopped", ExitCode.OTHER)
+    except BrokenPipeError:
+        return _unread()
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            return _fail(_unexpected(error), ExitCode.OTHER)
+        _unread()
+        return _fail(f"busbar: standard output cannot be written: {error.strerror}.", ExitCode.OTHER)
     except Exception as error:  # a mistake in Busbar; a traceback would not help the user
-        return _fail(f"busbar: unexpected failure: {type(error).__name__}: {error}", ExitCode.OTHER)
+        return _fail(_unexpected(error), ExitCode.OTHER)
     return code if isinstance(code, int) else 0
 
 
+def _unexpected(error: Exception) -> str:
+    return f"busbar: unexpected failure: {type(error).__name__}: {error}"
+
+
+def _unread() -> int:
+    """Drop what standard output did not take. Its reader, such as `head`, may have had enough."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.UNREAD
+
+
 def _usage(error: typer.exceptions.TyperException) -> tuple[str, int]:
-    message = error.format_message()
+    message = error.format_message().replace(" Value error, ", " ")
     if message.startswith("Usage: "):  # no command was named: this is the help
         return message, error.exit_code
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "busbar"
-    return f"busbar: {' '.join(message.split()).rstrip('.')}; `{command} --help` says more.", error.exit_code
+    text = " ".join(message.split()).rstrip(".")
+    if command == "busbar" and text in [
+        f"No such option: {one}" for one in ("--data", "--connection-string")
+    ]:
+        text += " here: it comes behind the command"
+    more = text if text.endswith("?") else f"{text};"
+    return f"busbar: {more} `{command} --help` says more.", error.exit_code
 
 
 def _fail(text: str, code: int) -> int:

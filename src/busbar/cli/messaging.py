@@ -35,7 +35,7 @@ def messaging(where: ConnectionOptions, *, changes: bool = False) -> Iterator[Bl
     except ValueError as error:
         raise CommandFailure(f"{error}.", ExitCode.USAGE) from None
     except CannotConnect as error:
-        raise CommandFailure(f"{error.text}; {target.remedy}.") from None
+        raise CommandFailure(f"{error.text.rstrip('.')}; {target.remedy}.") from None
     except NotFound as error:
         raise CommandFailure(error.text, ExitCode.NOT_FOUND) from None
     except BusbarClientError as error:

@@ -94,7 +94,8 @@ def read_parameters(given: list[str] | None) -> Json:
         try:
             content = parse(Path(text.removeprefix("@")).read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise CommandFailure(f"--parameters {text}: {error}.", ExitCode.USAGE) from None
+            why = error.strerror if isinstance(error, OSError) else error
+            raise CommandFailure(f"--parameters {text}: {why}.", ExitCode.USAGE) from None
         except JsonError as error:
             raise CommandFailure(f"--parameters {text}: this is not JSON: {error}.", ExitCode.USAGE) from None
         values = content.get("parameters", content) if isinstance(content, dict) else None

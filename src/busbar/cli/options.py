@@ -15,8 +15,9 @@ import typer
 
 from busbar.cli.endpoint import VARIABLE, where
 from busbar.cli.entity_kinds import CommandProperty
-from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.output import OutputFormat
+from busbar.cli.short_help import SHORT_HELP
 
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How it is printed.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -28,6 +29,8 @@ Topic = Annotated[
 Subscription = Annotated[
     str, typer.Option("--subscription", "--subscription-name", metavar="NAME", help="Its subscription.")
 ]
+
+EXAMPLE_COLUMNS = 74
 
 _WHERE = (
     (
@@ -101,13 +104,18 @@ def command(
             if "properties" in declared:
                 named = {item.element: given.pop(_variable(item)) for item in properties}
                 passed["properties"] = {key: value for key, value in named.items() if value is not None}
-            function(**passed, **given)
+            try:
+                function(**passed, **given)
+            except BrokenPipeError:  # Typer would end with the code of any failure
+                raise CommandStopped(ExitCode.UNREAD) from None
 
         run.__name__ = function.__name__
         run.__doc__ = help or function.__doc__
         run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]  # Typer reads it
         run.__annotations__ = {}
-        app.command(name or function.__name__.strip("_"), epilog=_epilog(examples))(run)
+        called = name or function.__name__.strip("_")
+        short = SHORT_HELP.get(f"{app.info.name} {called}")
+        app.command(called, epilog=_epilog(examples), short_help=short)(run)
         return function
 
     return register
@@ -161,4 +169,20 @@ def _variable(item: CommandProperty) -> str:
 def _epilog(examples: Sequence[str]) -> str | None:
     if not examples:
         return None
-    return "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
+    return "\b\nExamples:\n" + "\n".join(f"  {_in_lines(example)}" for example in examples)
+
+
+def _in_lines(example: str) -> str:
+    """An example as a shell takes it in several lines, each of which fits into 80 columns."""
+    if len(example) <= EXAMPLE_COLUMNS:
+        return example
+    places = [
+        place
+        for mark in (" --", " | ")
+        for place in range(EXAMPLE_COLUMNS - 2)
+        if example.startswith(mark, place)
+    ]
+    if not places:
+        return example
+    rest = _in_lines(example[max(places) + 1 :])
+    return f"{example[: max(places)]} \\\n      {rest}"

@@ -5,6 +5,10 @@ Errors can be pickled, because they cross process borders in Spark. They never h
 
 from __future__ import annotations
 
+import os
+import re
+import socket
+import ssl
 from collections.abc import Mapping, Sequence
 
 RETRYABLE = frozenset(
@@ -18,6 +22,9 @@ RETRYABLE = frozenset(
         "com.microsoft:timeout",
     }
 )
+
+
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
 class BusbarClientError(Exception):
@@ -244,6 +251,17 @@ _BY_CONDITION = {kind.default_condition: kind for kind in _KINDS}
 _BY_CONDITION["com.microsoft:argument-out-of-range"] = ArgumentError
 _BY_CONDITION["com.microsoft:message-not-found"] = NotFound
 _BY_CONDITION["com.microsoft:session-lock-lost"] = SessionLockLost
+
+
+def reason_of(problem: OSError) -> str:
+    """The reason of the operating system ("Connection refused"), without the addresses that asyncio adds."""
+    if isinstance(problem, ssl.SSLError | socket.gaierror):
+        return problem.strerror or str(problem)
+    if problem.errno:
+        return os.strerror(problem.errno)
+    # A name may have several addresses. Then the numbers are only in the text, and the last one was tried last.
+    numbers = _NUMBER.findall(str(problem))
+    return os.strerror(int(numbers[-1])) if numbers else str(problem) or "the connection was closed"
 
 
 def error_of(condition: str, text: str) -> BusbarClientError:
