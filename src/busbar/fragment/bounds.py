@@ -15,8 +15,9 @@ class Bounds:
     def __init__(self) -> None:
         self.turn_messages: i64 = 1_000  # touched by one turn, beyond those that its command names
         self.burst_bytes: i64 = 256 * 1024  # to one consumer before the next has its turn (seed 004: a fetch)
-        self.ready_records: i64 = 1_000  # read in advance, or just sent
-        self.ready_bytes: i64 = 1024 * 1024
+        # Read in advance, or just sent. 1,000 messages of 1 KiB in flight have to fit: what is beyond is read again.
+        self.ready_records: i64 = 2_000
+        self.ready_bytes: i64 = 2 * 1024 * 1024
         self.page_records: i64 = 500
         self.page_bytes: i64 = 1024 * 1024
         self.returned_records: i64 = 10_000  # unlocked again, before they are left to the store

@@ -224,7 +224,11 @@ def window_reads(state: State, window: Window) -> list[Read]:
     if window.available() == 0:
         if state.unread(window) == 0:
             return []
-        return [window.ask_page(state.bounds.page_records, state.bounds.page_bytes)]
+        # As much as may be ready: the fragment waits for each page, and with it all that is sent to it.
+        bounds = state.bounds
+        records = bounds.ready_records if bounds.ready_records > bounds.page_records else bounds.page_records
+        size = bounds.ready_bytes if bounds.ready_bytes > bounds.page_bytes else bounds.page_bytes
+        return [window.ask_page(records, size)]
     return [window.ask_stubs()] if window.blocked() else []
 
 

@@ -94,7 +94,20 @@ async def test_a_group_is_bounded_in_messages() -> None:
         weights = [sum(int(changes.weight) for changes in group) for group in here.store.groups]
         assert sum(weights) == 6000
         assert max(weights) <= GROUP_MESSAGES
-        assert max(weights) == 900, "batches are never split, and a group takes as many as fit"
+        assert max(weights) == GROUP_MESSAGES // 300 * 300, (
+            "batches are never split, and a group takes as many as fit"
+        )
+
+
+async def test_two_clients_with_a_thousand_messages_in_flight_share_a_commit() -> None:
+    async with hosting() as here:
+        here.gate.clear()
+        here.host.submit([send(1 + i % 2, 1 + i, count=100) for i in range(20)])
+        here.gate.set()
+        for request in range(1, 21):
+            await here.sent(request)
+        (weight,) = [sum(int(changes.weight) for changes in group) for group in here.store.groups]
+        assert weight == 2_000
 
 
 def take(fragment: int, request: int, source: int, count: int) -> TakeMoved:
@@ -143,7 +156,10 @@ async def test_a_batch_larger_than_a_group_is_still_one_commit() -> None:
     async with hosting() as here:
         here.host.submit([send(1, 1, count=GROUP_MESSAGES * 2), send(1, 2)])
         await here.sent(2)
-        assert [sum(int(changes.weight) for changes in group) for group in here.store.groups] == [2000, 1]
+        assert [sum(int(changes.weight) for changes in group) for group in here.store.groups] == [
+            2 * GROUP_MESSAGES,
+            1,
+        ]
 
 
 async def test_sends_that_are_refused_do_not_fill_the_group() -> None:

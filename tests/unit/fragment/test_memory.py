@@ -33,8 +33,23 @@ def test_a_deep_backlog_is_paged_in_order_and_stays_in_the_store() -> None:
 def test_the_window_is_bounded_by_bytes_too() -> None:
     queue = Queue()
     queue.send_many(50, b"x" * 100_000)
-    assert window_records(queue) <= 11
+    assert window_records(queue) <= BOUNDS.ready_bytes // 100_000 + 1
     assert numbers(queue.receive(50)) == list(range(1, 51))
+
+
+def test_a_thousand_messages_in_flight_are_delivered_without_a_read() -> None:
+    queue = Queue()
+    for _ in range(3):
+        queue.send_many(1_000, b"x" * 1_200)
+        assert len(queue.receive(1_000)) == 1_000
+    assert queue.reads == 0
+
+
+def test_a_backlog_is_read_in_pages_of_what_may_be_ready() -> None:
+    queue = Queue()
+    queue.send_many(BOUNDS.ready_records * 3)
+    assert len(queue.receive(BOUNDS.ready_records * 3)) == BOUNDS.ready_records * 3
+    assert queue.reads == 2
 
 
 def test_locked_messages_are_skipped_by_pages_after_a_restart() -> None:
