@@ -32,7 +32,7 @@ from busbar.model.entities import QueueDescription
 from busbar.model.history import HistoryRecording
 from busbar.model.limits import Limits
 from busbar.model.sas import SasRule
-from busbar.store.journal.changes_encoder import encode_changes
+from busbar.store.journal.changes_encoder import ChangesEncoder
 from harness.amqp_driver import KEY_NAME, LoadConnection, Receiver, Sender
 from harness.memory_store import Disk, MemoryStore
 from harness.simulated_store_thread import SimulatedDisk, SimulatedStoreThread
@@ -60,11 +60,12 @@ class EncodingStore(MemoryStore):
     def __init__(self, disk: Disk) -> None:
         super().__init__(disk)
         self.fragments: set[int] = set()
+        self._encoder = ChangesEncoder()
 
     def commit(self, batches: Sequence[Changes]) -> None:
         for changes in batches:
             self.fragments.add(changes.fragment)
-        encode_changes(batches)
+        self._encoder.encode(batches)
 
     def read(self, fragment: int, reads: Sequence[Read]) -> None:
         raise AssertionError("the hot path reads from the store")

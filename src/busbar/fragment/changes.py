@@ -256,6 +256,7 @@ class Changes:
         # Of an express entity: messages (with their lanes) that clients rely on although this commit is the first that has
         # them. If it fails, they are kept for another one.
         self.acknowledged: list[tuple[int, Record]] = []
+        self.has_copies = False  # from a topic: other fragments may have the same contents
         self.weight: i64 = 0  # messages touched, to bound a commit
         self.bytes: i64 = 0  # of the messages and states put
 

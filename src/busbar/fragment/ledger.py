@@ -64,6 +64,12 @@ class Ledger:
             self._first = self.head.last + 1
         return changes
 
+    def note_copies(self) -> None:
+        """Note that contents of the open changes may be those of other fragments, too: they are written once then."""
+        changes = self._changes
+        if changes is not None:
+            changes.has_copies = True
+
     def put(self, lane: i64, records: list[Record], size: i64) -> None:
         """Add messages with new numbers, ascending; `given` must be called with the last one afterwards."""
         if not records:

@@ -162,6 +162,7 @@ def store_copies(state: State, command: StoreCopies, now: i64) -> None:
     state.figures.came(len(puts) + len(dead), came_bytes)
     put_active(state, puts, put_bytes, now)
     state.ledger.put(DEAD, dead, dead_bytes)
+    state.ledger.note_copies()
     state.ledger.given(n)
     for record in dead:
         state.figures.dead_letter(reason_of(record.overlay))

@@ -323,6 +323,18 @@ class TestSubscription:
         take(queue, copy(b"c"))
         assert [(one.n, one.record.content) for one in queue.receive(5)] == [(1, b"a"), (2, b"b"), (3, b"c")]
 
+    def test_its_changes_state_that_others_may_have_the_same_contents(self) -> None:
+        queue = subscription()
+        queue.group = True
+        take(queue, copy(b"a"))
+        changes = queue.commit()
+        assert changes is not None and changes.has_copies
+        other = Queue()
+        other.group = True
+        other.send_many(1)
+        changes = other.commit()
+        assert changes is not None and not changes.has_copies
+
     def test_the_smallest_time_to_live_counts(self) -> None:
         queue = subscription(replace(SUBSCRIPTION, default_message_time_to_live=100))
         take(queue, copy(b"a"), copy(b"b", ttl=50), copy(b"c", ttl=200))

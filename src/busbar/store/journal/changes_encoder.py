@@ -45,22 +45,46 @@ SHARED_FROM: Final = (
 )
 
 
+KEPT_SIZE: Final = 8 * 1024 * 1024
+"""Bytes: an encoder keeps no larger buffer for the next record."""
+
+
 def encode_changes(batches: Sequence[Changes]) -> bytes:
     """The body of the record for a group commit."""
-    encoder = _Encoder()
-    write_i32_be(encoder.out, i32(len(batches)))
-    for changes in batches:
-        encoder.changes(changes)
-    return encoder.out.getvalue()
+    return ChangesEncoder().encode(batches)
 
 
 @final
-class _Encoder:
+class ChangesEncoder:
+    """Encodes one record after another, in a buffer that need not grow again for each."""
+
     def __init__(self) -> None:
         self.out = BytesWriter()
-        self._places: dict[int, tuple[bytes, int]] = {}  # of contents, by their identity
+        self._places: dict[int, int] = {}  # of contents, by their identity: the batches keep them alive
+        self._shares_contents = False
 
-    def changes(self, changes: Changes) -> None:
+    def encode(self, batches: Sequence[Changes]) -> bytes:
+        """The body of the record for a group commit."""
+        self._expect(batches)
+        self.out.truncate(0)
+        write_i32_be(self.out, i32(len(batches)))
+        for changes in batches:
+            self._changes(changes)
+        body = self.out.getvalue()
+        self._places.clear()
+        if len(body) > KEPT_SIZE:
+            self.out = BytesWriter()
+        return body
+
+    def _expect(self, batches: Sequence[Changes]) -> None:
+        """Remember the places of contents only if several fragments put copies of a topic's messages."""
+        putting: i64 = 0
+        for changes in batches:
+            if changes.has_copies:
+                putting += 1
+        self._shares_contents = putting > 1
+
+    def _changes(self, changes: Changes) -> None:
         out = self.out
         write_i64_be(out, changes.fragment)
         write_i32_be(out, i32(_sections(changes)))
@@ -150,14 +174,14 @@ class _Encoder:
         size: i64 = len(content)
         if size > MAX_CONTENT:
             raise ValueError(f"a content of {size} bytes is too large for a journal")
-        if size >= SHARED_FROM:
+        if self._shares_contents and size >= SHARED_FROM:
             key = id(content)
             known = self._places.get(key)
             if known is not None:
                 write_i32_be(out, i32(size - MAX_CONTENT - 1))  # with the highest bit set
-                write_i32_be(out, i32(known[1]))
+                write_i32_be(out, i32(known))
                 return
-            self._places[key] = (content, len(out) + 4)
+            self._places[key] = len(out) + 4
         write_i32_be(out, i32(size))
         out.write(content)
 
@@ -304,26 +328,38 @@ class _Encoder:
             self._bytes(value)
 
 
-def _sections(changes: Changes) -> int:
-    sections = 0
-    for bit, is_there in (
-        (PUTS, bool(changes.puts)),
-        (EDITS, bool(changes.edits)),
-        (KEEPS, bool(changes.keeps)),
-        (DELETES, bool(changes.deletes)),
-        (IDS_UPTO, changes.ids_upto is not None),
-        (IDS, bool(changes.ids)),
-        (SESSIONS, bool(changes.sessions)),
-        (STATES, bool(changes.states)),
-        (OUTBOX_ROWS, bool(changes.outbox)),
-        (TAPS, bool(changes.taps)),
-        (EVENTS, bool(changes.events)),
-        (EVENTS_UPTO, changes.events_upto > 0),
-        (WRITTEN, bool(changes.written)),
-        (WRITERS, bool(changes.writers)),
-        (HEAD, changes.head is not None),
-        (HOLDS, bool(changes.holds)),
-    ):
-        if is_there:
-            sections |= bit
+def _sections(changes: Changes) -> i64:
+    sections: i64 = 0
+    if changes.puts:
+        sections |= PUTS
+    if changes.edits:
+        sections |= EDITS
+    if changes.keeps:
+        sections |= KEEPS
+    if changes.deletes:
+        sections |= DELETES
+    if changes.ids_upto is not None:
+        sections |= IDS_UPTO
+    if changes.ids:
+        sections |= IDS
+    if changes.sessions:
+        sections |= SESSIONS
+    if changes.states:
+        sections |= STATES
+    if changes.outbox:
+        sections |= OUTBOX_ROWS
+    if changes.taps:
+        sections |= TAPS
+    if changes.events:
+        sections |= EVENTS
+    if changes.events_upto > 0:
+        sections |= EVENTS_UPTO
+    if changes.written:
+        sections |= WRITTEN
+    if changes.writers:
+        sections |= WRITERS
+    if changes.head is not None:
+        sections |= HEAD
+    if changes.holds:
+        sections |= HOLDS
     return sections

@@ -9,8 +9,8 @@ surrogates. A message in a section of puts:
 
     u16 flags · i64 number · i64 enqueued · the fields whose flag is set · content
 
-A content is its length and its bytes. If the same bytes object stands earlier in this body, the length has its highest bit
-set, and the u32 place of the bytes follows. So the copies of a topic's message are one content.
+A content is its length and its bytes. If the same bytes object stands earlier in this body, the length can have its highest
+bit set, and the u32 place of the bytes follows. So the copies of a topic's message are one content.
 """
 
 from __future__ import annotations

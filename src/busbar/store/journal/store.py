@@ -35,7 +35,8 @@ from busbar.fragment.reads import Read
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull
 from busbar.store.disk_space import free_bytes
 from busbar.store.journal.changes_decoder import decode_changes
-from busbar.store.journal.changes_encoder import encode_changes
+from busbar.store.journal.changes_encoder import ChangesEncoder
+from busbar.store.journal.changes_numbers import put_numbers
 from busbar.store.journal.generations import Generations
 from busbar.store.journal.journal import SEGMENT_SIZE, SegmentedJournal
 from busbar.store.journal.moving import SLICE, GenerationMove
@@ -73,6 +74,7 @@ class JournalStore:
         self._segment_size = segment_size
         self._sqlite = SqliteStore(path)
         self._journal: SegmentedJournal | None = None
+        self._encoder = ChangesEncoder()
         self._pending = Generations()
         self._generation_journal = 0  # bytes of the records of the young generation
         self._applied = 0
@@ -161,10 +163,7 @@ class JournalStore:
             if head is None and fragment not in self._last:
                 continue
             last = max(self._last.get(fragment, 0), 0 if head is None else int(head.last))
-            for records in changes.puts.values():
-                if records:
-                    last = max(last, max([int(record.n) for record in records]))
-            self._last[fragment] = last
+            self._last[fragment] = max(last, put_numbers(changes)[1])
 
     def _append(self, journal: SegmentedJournal, batches: Sequence[Changes]) -> bool:
         """Commit to the journal. False if there is no space for it: then there is no journal any more."""
@@ -175,7 +174,7 @@ class JournalStore:
                 raise
         if self._direct:
             return False
-        body = encode_changes(batches)
+        body = self._encoder.encode(batches)
         try:
             if not journal.is_begun:
                 self._begin_journal(journal)
@@ -220,15 +219,15 @@ class JournalStore:
         for changes in batches:
             size += int(changes.bytes)
             last = self._last.get(int(changes.fragment), ANY_NUMBER)
-            for records in changes.puts.values():
-                for record in records:
-                    if record.n <= last:
-                        return False  # SQLite would be asked for it
+            if changes.puts and put_numbers(changes)[0] <= last:
+                return False  # SQLite would be asked for it
         return journal.has_room(size)
 
     def _check_numbers(self, batches: Sequence[Changes]) -> None:
         for changes in batches:
             last = self._last.get(int(changes.fragment), ANY_NUMBER)
+            if put_numbers(changes)[0] > last:
+                continue
             for lane, records in changes.puts.items():
                 for record in records:
                     if record.n <= last and self._is_there(int(changes.fragment), lane, int(record.n)):

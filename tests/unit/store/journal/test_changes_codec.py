@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from busbar.fragment.changes import OVERHEAD, Changes
 from busbar.model.message import ACTIVE, Record
 from busbar.store.journal.changes_decoder import JournalDamaged, decode_changes
-from busbar.store.journal.changes_encoder import encode_changes
+from busbar.store.journal.changes_encoder import ChangesEncoder, encode_changes
 from tests.unit.store.journal.examples import changes, plain
 
 
@@ -47,6 +47,7 @@ def test_the_copies_of_a_message_are_written_once() -> None:
     batches = []
     for fragment in range(10):
         each = Changes(fragment)
+        each.has_copies = True
         each.puts[ACTIVE] = [message(fragment + 1, content)]
         batches.append(each)
     body = encode_changes(batches)
@@ -64,10 +65,32 @@ def test_a_usual_message_costs_22_bytes_beside_its_content() -> None:
 
 
 def test_a_shared_content_that_is_not_there_is_damage() -> None:
-    each = Changes(1)
+    one, two = Changes(1), Changes(2)
     content = b"c" * 100
-    each.puts[ACTIVE] = [message(1, content), message(2, content)]
-    body = bytearray(encode_changes([each]))
+    one.puts[ACTIVE] = [message(1, content)]
+    two.puts[ACTIVE] = [message(1, content)]
+    one.has_copies = two.has_copies = True
+    body = bytearray(encode_changes([one, two]))
     body[-1] ^= 1  # the place of the content
     with pytest.raises(JournalDamaged, match="shares a content"):
         decode_changes(bytes(body))
+
+
+def test_contents_that_are_no_copies_are_written_each() -> None:
+    each = Changes(1)
+    content = b"c" * 100
+    each.puts[ACTIVE] = [message(1, content), message(2, content)]
+    (decoded,) = decode_changes(encode_changes([each]))
+    assert [record.content for record in decoded.puts[ACTIVE]] == [content, content]
+
+
+def test_an_encoder_begins_each_record_anew() -> None:
+    encoder = ChangesEncoder()
+    batches = []
+    for fragment in range(2):
+        each = Changes(fragment)
+        each.has_copies = True
+        each.puts[ACTIVE] = [message(1, b"c" * 100), message(2, b"d" * 100)]
+        batches.append(each)
+    alone = encode_changes(batches)
+    assert [encoder.encode(batches) for _ in range(3)] == [alone] * 3
