@@ -22,10 +22,12 @@ from mypy_extensions import i16, i64
 from busbar.amqp.codec import DecodeError, decode_value, encode_value, read_u32, skip_value, write_u32
 from busbar.amqp.types import Timestamp
 from busbar.message.sections import (
+    DATA,
     Sections,
     check_pairs,
-    data_sections,
     find_sections,
+    find_sections_again,
+    next_data,
     open_compound,
     value_of,
     with_plain_descriptors,
@@ -46,6 +48,13 @@ DELIVERY: Final = 8
 
 NO_TTL: Final = 0xFFFFFFFF
 """A header.ttl of this value counts as absent."""
+
+# The beginning of nearly all contents: they have no annotations.
+_PLAIN_HEAD: Final = b"\x10" + bytes(7)
+_DURABLE_HEAD: Final = b"\x11" + bytes(7)
+
+# The same with one annotation, which is a partition key nearly always, by its length.
+_PAIR_HEADS: Final = [b"\x10\x00\x00\x02\x00\x00\x00" + bytes((length,)) for length in range(256)]
 
 # The constructors of integers; those of long stand with the timestamp's.
 _INTEGERS: Final = frozenset((0x43, 0x44, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x60, 0x61, 0x70, 0x71, 0x80))
@@ -85,7 +94,7 @@ def parse_message(
 ) -> Draft:
     """The message in payload[start:end], with `fresh_id` if it has no id. Raises MalformedMessage, ArgumentOutOfRange for a
     long id, or MessageSizeExceeded when all that is not the body is too large together."""
-    return _parse_message(payload, start, end, fresh_id, None, max_id_length, max_header_size)
+    return _parse_message(Sections(), payload, start, end, fresh_id, None, max_id_length, max_header_size)
 
 
 def parse_incoming(
@@ -97,10 +106,11 @@ def parse_incoming(
     max_header_size: i64,
 ) -> Draft:
     """The message as parse_message has it, with a new id if it has none: only then one is made."""
-    return _parse_message(payload, start, end, "", fresh_ids, max_id_length, max_header_size)
+    return _parse_message(Sections(), payload, start, end, "", fresh_ids, max_id_length, max_header_size)
 
 
 def _parse_message(
+    found: Sections,
     payload: bytes,
     start: i64,
     end: i64,
@@ -109,10 +119,10 @@ def _parse_message(
     max_id_length: i64,
     max_header_size: i64,
 ) -> Draft:
-    found = find_sections(payload, start, end)
+    find_sections_again(found, payload, start, end)
     if not found.plain:
         payload = with_plain_descriptors(payload, start, end)
-        found = find_sections(payload, 0, len(payload))
+        find_sections_again(found, payload, 0, len(payload))
     around = found.whole - found.header - (found.footer - found.body)
     if around > max_header_size:
         raise MessageSizeExceeded(
@@ -133,12 +143,17 @@ def parse_batch(
     """The messages of a batch (message-format 0x80013700): one in each data section. The other sections, which clients copy
     from their first message, are not read."""
     found = find_sections(payload, 0, len(payload))
-    parts = data_sections(payload, found)
-    if not parts:
+    if found.body_code != DATA:
         raise MalformedMessage("the batch is empty: it has no data sections")
-    return [
-        parse_incoming(payload, start, end, fresh_ids, max_id_length, max_header_size) for start, end in parts
-    ]
+    drafts: list[Draft] = []
+    pos = found.body
+    stop = found.footer
+    while pos < stop:
+        start, pos = next_data(payload, pos, stop)
+        drafts.append(
+            _parse_message(found, payload, start, pos, "", fresh_ids, max_id_length, max_header_size)
+        )
+    return drafts
 
 
 def _parse(
@@ -200,6 +215,13 @@ def _parse(
 
 def _head(flags: i64, priority: i64, kept_count: i64, kept: bytes) -> bytes:
     """The beginning of a content."""
+    if kept_count == 0 and priority == 0:
+        if flags == VERSION:
+            return _PLAIN_HEAD
+        if flags == VERSION | DURABLE:
+            return _DURABLE_HEAD
+    if kept_count == 2 and priority == 0 and flags == VERSION and len(kept) < 256:
+        return _PAIR_HEADS[len(kept)] + kept
     w = BytesWriter()
     w.append(flags)
     w.append(priority)
@@ -262,11 +284,11 @@ def _read_annotations(
         value = skip_value(buf, pos, end)
         if _is_broker_like(buf, pos, value):
             key = _key(buf, pos, value)
-            if key in _BROKER_KEYS:
-                as_sent = False
-            elif key == _PARTITION_KEY:
+            if key == _PARTITION_KEY:
                 partition_key = _read_key(buf, value, end, "x-opt-partition-key", max_id_length)
                 as_sent = as_sent and _is_exact(buf, pos, value, 0xA1, 0xB1)
+            elif key in _BROKER_KEYS:
+                as_sent = False
             elif key == _VIA_PARTITION_KEY:
                 via_key = _read_key(buf, value, end, "x-opt-via-partition-key", max_id_length)
                 as_sent = as_sent and _is_exact(buf, pos, value, 0xA1, 0xB1)
@@ -505,7 +527,7 @@ def _read_key(buf: bytes, pos: i64, end: i64, field: str, limit: i64) -> str | N
     """A partition key: a text, or the bytes that some clients make of one."""
     after = skip_value(buf, pos, end)
     kind: i64 = buf[pos]
-    if kind == 0xA0:
+    if kind == 0xA1 or kind == 0xA0:
         return _text(buf, pos, pos + 2, after, field, limit)
     if kind == 0xB0:
         return _text(buf, pos, pos + 5, after, field, limit)
@@ -518,7 +540,7 @@ def _text(buf: bytes, pos: i64, first: i64, after: i64, field: str, limit: i64) 
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         raise MalformedMessage(f"{field} at byte {pos} is not UTF-8") from None
-    if len(text) > limit:
+    if after - first > limit and len(text) > limit:
         raise ArgumentOutOfRange(f"{field} has {len(text)} characters; the limit is {limit}.")
     return text
 

@@ -63,6 +63,10 @@ class Sections:
     are delivery-annotations that stand behind everything else."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was found, before another message is looked through."""
         self.header: i64 = -1
         self.delivery_annotations: i64 = -1
         self.annotations: i64 = -1
@@ -78,18 +82,25 @@ class Sections:
 
 def find_sections(buf: bytes, start: i64, end: i64) -> Sections:
     """The sections of the message in buf[start:end]. Raises MalformedMessage."""
+    found = Sections()
+    find_sections_again(found, buf, start, end)
+    return found
+
+
+def find_sections_again(found: Sections, buf: bytes, start: i64, end: i64) -> None:
+    """Fill in the sections of the message in buf[start:end], so that one object serves many. Raises MalformedMessage."""
     if start < 0 or end > len(buf):
         raise MalformedMessage(f"a message at bytes {start} to {end} of {len(buf)}")
     if start >= end:
         raise MalformedMessage("the message is empty: it has no sections")
     try:
-        return _find(buf, start, end)
+        _find(found, buf, start, end)
     except DecodeError as error:
         raise MalformedMessage(str(error)) from None
 
 
-def _find(buf: bytes, start: i64, end: i64) -> Sections:
-    found = Sections()
+def _find(found: Sections, buf: bytes, start: i64, end: i64) -> None:
+    found.reset()
     found.whole = end
     pos = start
     last: i64 = 0
@@ -136,7 +147,6 @@ def _find(buf: bytes, start: i64, end: i64) -> Sections:
         pos = skip_value(buf, value, end)
     found.end = end
     _close_gaps(found)
-    return found
 
 
 def _close_gaps(found: Sections) -> None:
@@ -236,6 +246,12 @@ def check_pairs(buf: bytes, section: i64, end: i64) -> None:
         raise MalformedMessage(f"the map at byte {section} is {end - pos} bytes longer than its values")
 
 
+def next_data(buf: bytes, pos: i64, end: i64) -> tuple[i64, i64]:
+    """Where the content of the data section at `pos` starts and ends. There the next section begins."""
+    value = value_of(buf, pos, end)
+    return value + (2 if buf[value] == 0xA0 else 5), skip_value(buf, value, end)
+
+
 def data_sections(buf: bytes, sections: Sections) -> list[tuple[int, int]]:
     """Where the content of each data section starts and ends."""
     found: list[tuple[int, int]] = []
@@ -244,9 +260,8 @@ def data_sections(buf: bytes, sections: Sections) -> list[tuple[int, int]]:
     pos = sections.body
     end = sections.footer
     while pos < end:
-        value = value_of(buf, pos, end)
-        pos = skip_value(buf, value, end)
-        found.append((int(value + (2 if buf[value] == 0xA0 else 5)), int(pos)))
+        start, pos = next_data(buf, pos, end)
+        found.append((int(start), int(pos)))
     return found
 
 

@@ -341,6 +341,31 @@ def test_each_message_of_a_batch_gets_its_own_fresh_id() -> None:
     assert [draft.message_id for draft in drafts] == ["fresh-0", "fresh-1", "fresh-2"]
 
 
+def test_messages_of_a_batch_have_nothing_of_each_other() -> None:
+    annotations = section(0x72, {Symbol("x-opt-partition-key"): "k"})
+    full = annotations + properties(message_id="m", group_id="s") + section(0x74, {"a": 1}) + BODY
+    rare = b"\x00\x80" + bytes(7) + properties(message_id="r")[2:] + BODY
+    payloads = [full, BODY, rare, full, properties(message_id="p")]
+    drafts = parse_batch(b"".join([section(0x75, payload) for payload in payloads]), counter(), 128)
+    alone = [parse_incoming(payload, 0, len(payload), lambda: "fresh-0", 128, 65_536) for payload in payloads]
+    assert [vars_of(draft) for draft in drafts] == [vars_of(draft) for draft in alone]
+
+
+def vars_of(draft: Draft) -> tuple[object, ...]:
+    return draft.content, draft.message_id, draft.session_id, draft.partition_key, draft.ttl, draft.forced
+
+
+@pytest.mark.parametrize("length", [0, 1, 100, 220, 255])
+@pytest.mark.parametrize("durable", [None, True])
+def test_the_beginning_of_a_content_states_what_is_kept(length: int, durable: bool | None) -> None:
+    pair = encode_value(Symbol("k")) + encode_value("v" * length)
+    draft = parse(section(0x70, [durable]) + section(0x72, {Symbol("k"): "v" * length}) + BODY)
+    head = (
+        bytes((0x10 if durable is None else 0x11, 0)) + (2).to_bytes(2, "big") + len(pair).to_bytes(4, "big")
+    )
+    assert draft.content.startswith(head + pair)
+
+
 def test_ids_are_made_only_for_messages_without_one() -> None:
     names = counter()
     with_id, without = properties(message_id="m") + BODY, BODY
