@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from mypy_extensions import i64
+
 from busbar.model.api import EntityView
 from busbar.model.effects import Delivered, Effect
 from busbar.model.message import Record
@@ -112,7 +114,10 @@ class EntityReceiver(ABC):
             self._origin.wake_at(self, at)
 
     def _measure(self, records: list[Record]) -> None:
-        mean = max(1, sum([record.size for record in records]) // len(records))
+        size: i64 = 0
+        for record in records:
+            size += record.size
+        mean = max(1, int(size) // len(records))
         self._slice = max(1, min(MAX_SLICE, SLICE_BYTES // mean))
 
 

@@ -51,6 +51,7 @@ class Router:
         """`first` is the place in the round robin after which this sender begins; callers draw it at random. `is_near` is
         asked for the stores of the fragments at the beginning of each round."""
         self.fragments = entity.fragments
+        self._count = len(entity.fragments)
         self._stores = entity.stores
         self._is_near = is_near
         self.partitioned = len(entity.fragments) > 1
@@ -73,16 +74,18 @@ class Router:
         """Whether none of them has a key."""
         if self._detects_duplicates:
             return False
-        return not [
-            draft
-            for draft in drafts
-            if draft.session_id is not None or draft.partition_key or draft.via_key is not None
-        ]
+        for draft in drafts:
+            if draft.session_id is not None or draft.partition_key or draft.via_key is not None:
+                return False
+        return True
 
     def index(self, draft: Draft) -> int:
         """The index of the fragment of the message's key; -1 if it has none. Raises InvalidOperation."""
+        partition = draft.partition_key
+        if partition and draft.session_id is None:  # nearly all keys
+            return index_of_key(partition, self._count)
         key = key_of(draft, self._detects_duplicates)
-        return -1 if key is None else index_of_key(key, len(self.fragments))
+        return -1 if key is None else index_of_key(key, self._count)
 
     def index_of_batch(self, drafts: Iterable[Draft]) -> int:
         """The index of the fragment for messages of one batch; -1 if they have no key. Raises InvalidOperation."""

@@ -240,8 +240,11 @@ class IncomingLink:
         if router.keyless(drafts):
             self._send_any(drafts, ids, size, atomic=False)
             return
-        by_index: dict[int, tuple[list[Draft], list[int]]] = {}
-        for draft, delivery_id in zip(drafts, ids, strict=True):
+        by_index: dict[int, _FragmentPart] = {}
+        at = 0
+        for draft in drafts:
+            delivery_id = ids[at]
+            at += 1
             try:
                 index = router.index(draft)
             except BusbarError as error:
@@ -249,14 +252,15 @@ class IncomingLink:
                 continue
             part = by_index.get(index)
             if part is None:
-                by_index[index] = part = ([], [])
-            part[0].append(draft)
-            part[1].append(delivery_id)
-        for index, (theirs, their_ids) in by_index.items():
+                by_index[index] = part = _FragmentPart()
+            part.drafts.append(draft)
+            part.ids.append(delivery_id)
+            part.size += len(draft.content)
+        for index, part in by_index.items():
             if index >= 0:
-                self._send(index, theirs, their_ids, _size(theirs), atomic=False)
+                self._send(index, part.drafts, part.ids, part.size, atomic=False)
             else:
-                self._send_any(theirs, their_ids, _size(theirs), atomic=False)
+                self._send_any(part.drafts, part.ids, part.size, atomic=False)
 
     # Batches
 
@@ -290,6 +294,15 @@ class IncomingLink:
         FailoverSend(self._peer, self, ids, size, atomic, self._router, drafts).send()
 
 
+class _FragmentPart:
+    """The messages of one turn that go to one fragment."""
+
+    def __init__(self) -> None:
+        self.drafts: list[Draft] = []
+        self.ids: list[int] = []
+        self.size = 0
+
+
 class _EnlistedSend:
     """Deliveries of a link whose messages have joined a transaction. No fragment has to agree to them before the commit."""
 
@@ -317,7 +330,3 @@ def _check_ids(drafts: list[Draft], writer: WriterBatch) -> None:
         raise ArgumentError(
             f"A message of the writer '{writer.name}' has no message id, by which it would be known again."
         )
-
-
-def _size(drafts: list[Draft]) -> int:
-    return sum([len(draft.content) for draft in drafts])
