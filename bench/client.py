@@ -7,9 +7,11 @@ the vendor's client are not made for concurrent use, so its client makes one cal
 - with one call after the other. Then most of the CPU time is the kernel's, for a write and a read of a few bytes by call.
 
 A cycle is a send, a receive and a completion. Requirements, as ratios in one run: with concurrent calls the client takes a
-tenth of the CPU of the vendor's with batching and a fifth without. Many small senders send half as many messages again with
-batching as without. It is not three times as many, since calls of one turn share a write and a commit in any case. A larger
-cache is not slower, and neither is ReceiveAndDelete, which needs no settlement.
+tenth of the CPU of the vendor's with batching and a fifth without. Many small senders are compared with senders whose calls
+share nothing: that of the vendor's client, and one of ours that waits for each answer. With batching they send at least
+APART times as many messages. They send THROUGHPUT times as many as without batching. It is not APART times, since calls of
+one turn share a write and a commit in any case. What batching saves then is CPU time, whose ratio is printed. A larger cache
+is not slower, and neither is ReceiveAndDelete, which needs no settlement.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ MESSAGES = 6_000
 MANY = 20_000
 CALLERS = 200
 SMALL_SENDERS = 2_000
-WITH_BATCHING, WITHOUT_BATCHING, THROUGHPUT = 10.0, 5.0, 1.5
+WITH_BATCHING, WITHOUT_BATCHING, THROUGHPUT, APART = 10.0, 5.0, 1.5, 3.0
+LONE_MESSAGES = 1_000
 PREFETCHES = (0, 10, 600)
 ROUNDS = 3
 
@@ -112,7 +115,9 @@ async def ours(
     return sending, receiving
 
 
-async def sending_rate(connection_string: str, queue: str, interval: float) -> Measured:
+async def sending_rate(
+    connection_string: str, queue: str, interval: float, senders: int = SMALL_SENDERS, count: int = MANY
+) -> Measured:
     """Many small senders: concurrent calls of one client, each with a message of a few bytes."""
     async with MessagingFactory(connection_string, batch_flush_interval=interval) as factory:
         sender = factory.message_sender(queue)
@@ -122,10 +127,10 @@ async def sending_rate(connection_string: str, queue: str, interval: float) -> M
                 await sender.send_messages(OutgoingMessage(b"small"))
 
         async def send_all(count: int) -> None:
-            await asyncio.gather(*[send(count // SMALL_SENDERS) for _ in range(SMALL_SENDERS)])
+            await asyncio.gather(*[send(count // senders) for _ in range(senders)])
 
-        await send_all(2 * SMALL_SENDERS)
-        return await measure(MANY, lambda: send_all(MANY))
+        await send_all(2 * senders)
+        return await measure(count, lambda: send_all(count))
 
 
 async def prefetching(connection_string: str, queue: str, prefetch_count: int) -> Measured:
@@ -194,20 +199,33 @@ async def run(connection_string: str) -> list[str]:
         for what, measured, against in zip(("send", "receive", "cycle"), own, theirs, strict=True):
             if line(f"busbar.client {name}, {what}", measured, against) < required:
                 failures.append(f"{what} {name} takes more than 1/{required:.0f} of the vendor's CPU")
-    offs, ons = [], []
-    for _ in range(
-        ROUNDS
-    ):  # alternating, and the best of each, since other programs of the machine take time as well
-        offs.append(await sending_rate(connection_string, "off", 0.0))
-        ons.append(await sending_rate(connection_string, "on", 0.020))
-    off, on = max(offs, key=lambda one: one.rate), max(ons, key=lambda one: one.rate)
-    line(f"{SMALL_SENDERS:,} small senders, batching off", off)
-    line(f"{SMALL_SENDERS:,} small senders, batching on", on)
-    print(f"{'batching on against off':<50}{on.rate / off.rate:>9.1f} x")
-    if on.rate / off.rate < THROUGHPUT:
-        failures.append(f"batching sends less than {THROUGHPUT:g} times as many messages")
+    failures += await run_small_senders(connection_string, theirs[0])
     failures += await run_prefetching(connection_string)
     failures += await run_receive_modes(connection_string)
+    return failures
+
+
+async def run_small_senders(connection_string: str, vendors: Measured) -> list[str]:
+    """Rounds alternate, and the best of each counts, since other programs of the machine take time as well."""
+    lones, offs, ons = [], [], []
+    for _ in range(ROUNDS):
+        lones.append(await sending_rate(connection_string, "off", 0.0, 1, LONE_MESSAGES))
+        offs.append(await sending_rate(connection_string, "off", 0.0))
+        ons.append(await sending_rate(connection_string, "on", 0.020))
+    lone, off, on = (max(each, key=lambda one: one.rate) for each in (lones, offs, ons))
+    line("a small sender that waits for each answer", lone)
+    line(f"{SMALL_SENDERS:,} small senders, batching off", off)
+    line(f"{SMALL_SENDERS:,} small senders, batching on", on)
+    failures = []
+    for what, other, required in (
+        ("off", off, THROUGHPUT),
+        ("a sender that waits", lone, APART),
+        ("azure-servicebus", vendors, APART),
+    ):
+        rate, cpu = on.rate / other.rate, other.cpu_us / on.cpu_us
+        print(f"{f'batching on against {what}':<50}{rate:>9.1f} x{cpu:>20.1f} x")
+        if rate < required:
+            failures.append(f"batching sends less than {required:g} times as many messages as {what}")
     return failures
 
 

@@ -52,7 +52,7 @@ class Batching(Generic[Item]):
         if items and (len(items) >= self._max_items or self._bytes + size > self._limit):
             self.flush()
             items = self._items
-        future: asyncio.Future[None] = self._loop.create_future()
+        future: asyncio.Future[None] = asyncio.Future(loop=self._loop)
         if not items:
             self._limit = self._max_bytes()
             self._timer = self._loop.call_later(self._interval, self.flush)
