@@ -48,7 +48,7 @@ _busbar() {
     done
     local -a found=($(_busbar_words "$known"))
     compadd -- $found
-    if [[ "$found[1]" == -* ]]; then _files; fi  # a command, which may want files
+    if [[ "$found[1]" == -* ]]; then _files; fi  # behind a command
 }
 if [ "$funcstack[1]" = "_busbar" ]; then _busbar "$@"; else compdef _busbar busbar; fi
 """

@@ -290,7 +290,7 @@ add_history_command(app)
 
 
 def main() -> None:
-    # Python has None for a stream that is closed. What is written to one is not wanted.
+    # Python has None for a stream that is closed. Its output is dropped.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     sys.exit(run())

@@ -1,4 +1,4 @@
-"""What lists of commands say of those whose first sentence does not fit into 80 columns, by their group and name."""
+"""The sentences in lists of commands, where the first one of a command does not fit into 80 columns; by group and name."""
 
 from __future__ import annotations
 

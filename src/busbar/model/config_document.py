@@ -1,9 +1,9 @@
 """Entities in the form of the emulator's Config.json, as values of JSON.
 
 1. A document that is written here and read by app/config.py describes the same entities.
-2. Busbar's own additions: AuthorizationRules of queues and topics (names and rights; keys only on demand), Parameters of
-   expressions, values of types that JSON does not have, as {"Type", "Value"}, and Taps of queues and subscriptions.
-3. Taps that capture jobs and other programs of Busbar create for themselves are not in it.
+2. Busbar's own additions: AuthorizationRules of queues and topics (names and rights), Parameters of expressions, and values of
+   types that JSON does not have, as {"Type", "Value"}. Queues and subscriptions can have Taps.
+3. Keys are in it only on demand. Taps that capture jobs and other programs of Busbar create for themselves are not in it.
 """
 
 from __future__ import annotations
