@@ -90,6 +90,8 @@ def _python_type(kind: DataType, text: Any) -> Any:
             else Required[_python_type(field.dataType, text)]
             for field in kind.fields
         }
+        # A decoder takes an empty name for a name that is not ASCII and was never encoded. Encoding keeps its UTF-8.
+        msgspec.json.encode([*fields])
         return TypedDict("Fields", fields)  # type: ignore[operator]
     if isinstance(kind, ArrayType):
         item = _python_type(kind.elementType, text)

@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 from busbar.spark.ddl import parse_type
 from busbar.spark.errors import OptionError
@@ -129,6 +129,16 @@ def test_every_body_of_a_sample_fits_its_type(values: list[dict[str, object]]) -
         found = decoder.decode(body)
         assert isinstance(found, dict)
         assert set(found) == set(value), "no field is lost"
+
+
+def test_an_empty_name_is_not_another_field() -> None:
+    """Also in the first body of a process, when no name of the type was encoded so far."""
+    names = ["".join(map(chr, (0x67, first, 0x6E))) for first in (0xE4, 0xF6)]  # new texts, as from a schema
+    kind = StructType([StructField(name, LongType()) for name in names] + [StructField("", StringType())])
+    for body, expected in ((b'{"": "a"}', {"": "a"}), (b'{"g\\u00f6n": 5, "": "b"}', {names[1]: 5, "": "b"})):
+        assert JsonBodies(kind).decode(body) == expected
+    without = StructType([StructField("".join(("g", chr(0xFC), "n")), LongType())])
+    assert JsonBodies(without).decode(b'{"": "a"}') == {}
 
 
 def test_the_type_of_a_json_schema() -> None:
