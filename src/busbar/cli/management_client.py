@@ -19,8 +19,8 @@ from busbar.client.administration_requests import ManagementRequests
 from busbar.client.administration_rules import RuleProperties, read_rule, write_rule
 from busbar.client.administration_xml import AtomContent, NotAtomReply, read_error
 from busbar.client.blocking_loop import loop_thread
-from busbar.client.errors import BusbarClientError, ConnectionLost, OperationTimeout
-from busbar.client.http_requests import HttpReply, NotHttp, reason_of
+from busbar.client.errors import BusbarClientError, ConnectionLost, OperationTimeout, reason_of
+from busbar.client.http_requests import HttpReply, NotHttp
 from busbar.client.retry import NO_RETRY
 
 TIMEOUT_SECONDS = 60.0

@@ -44,6 +44,7 @@ from busbar.client.errors import (
     NotFound,
     OperationTimeout,
     error_of,
+    reason_of,
 )
 
 FRAME_SIZE = 1024 * 1024
@@ -139,7 +140,7 @@ class ClientConnection(asyncio.Protocol):
                 connection.abort(CannotConnect(f"{endpoint.authority} does not answer."))
             raise CannotConnect(f"{endpoint.authority} does not answer within {timeout:g} s.") from None
         except OSError as problem:
-            raise CannotConnect(f"{endpoint.authority} cannot be reached: {problem}.") from None
+            raise CannotConnect(f"{endpoint.authority} cannot be reached: {reason_of(problem)}.") from None
         except ConnectionLost as lost:
             raise CannotConnect(lost.text) from None
         return connection

@@ -5,6 +5,10 @@ Errors can be pickled, because they cross process borders in Spark. They never h
 
 from __future__ import annotations
 
+import os
+import re
+import socket
+import ssl
 from collections.abc import Mapping, Sequence
 
 RETRYABLE = frozenset(
@@ -240,10 +244,22 @@ _KINDS: tuple[type[BusbarClientError], ...] = (
     TransactionTimeout,
     MessageTooLarge,
 )
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
 _BY_CONDITION = {kind.default_condition: kind for kind in _KINDS}
 _BY_CONDITION["com.microsoft:argument-out-of-range"] = ArgumentError
 _BY_CONDITION["com.microsoft:message-not-found"] = NotFound
 _BY_CONDITION["com.microsoft:session-lock-lost"] = SessionLockLost
+
+
+def reason_of(problem: OSError) -> str:
+    """Why an address cannot be reached, in the words of the system. asyncio repeats the address instead."""
+    if isinstance(problem, ssl.SSLError | socket.gaierror):
+        return problem.strerror or str(problem)
+    if problem.errno:
+        return os.strerror(problem.errno)
+    # A name may have several addresses. Then the numbers are only in the text, and the last one was tried last.
+    numbers = _NUMBER.findall(str(problem))
+    return os.strerror(int(numbers[-1])) if numbers else str(problem) or "the connection was closed"
 
 
 def error_of(condition: str, text: str) -> BusbarClientError:

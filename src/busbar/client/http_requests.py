@@ -10,21 +10,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import socket
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from busbar.client.errors import BusbarClientError, CannotConnect, ConnectionLost
+from busbar.client.errors import BusbarClientError, CannotConnect, ConnectionLost, reason_of
 
 MOST_CONNECTIONS = 8
 HEAD_BYTES = 256 * 1024
 """The properties of a message are headers. They have up to 64 KB, before what JSON adds."""
 BODY_BYTES = 128 * 1024 * 1024
 """More than the largest message."""
-_NUMBER = re.compile(r"\[Errno (\d+)\]")
 CLOSING_SECONDS = 1.0
 _END_OF_HEAD = b"\r\n\r\n"
 
@@ -236,17 +232,6 @@ class _HttpConnection:
         while await self._reader.readuntil(b"\r\n") != b"\r\n":
             pass  # trailing headers
         return b"".join(chunks)
-
-
-def reason_of(problem: OSError) -> str:
-    """The reason of the operating system ("Connection refused"), without the addresses that asyncio adds."""
-    if isinstance(problem, ssl.SSLError | socket.gaierror):
-        return problem.strerror or str(problem)
-    if problem.errno:
-        return os.strerror(problem.errno)
-    # A name may have several addresses. Then the numbers are only in the text, and the last one was tried last.
-    numbers = _NUMBER.findall(str(problem))
-    return os.strerror(int(numbers[-1])) if numbers else str(problem) or "the connection was closed"
 
 
 def _length(text: str, base: int, before: int) -> int:
