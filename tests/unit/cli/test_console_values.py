@@ -47,7 +47,12 @@ def test_a_property_is_what_it_looks_like(line: str, pair: str) -> None:
 
 
 def test_a_client_is_called_by_its_user_agent() -> None:
-    sdk = {"product": "azsdk", "version": "7", "platform": "Linux", "user-agent": "shop azsdk/7"}
+    sdk: dict[object, object] = {
+        "product": "azsdk",
+        "version": "7",
+        "platform": "Linux",
+        "user-agent": "shop azsdk/7",
+    }
     assert product_of(sdk) == "shop azsdk/7"
     assert product_of({name: sdk[name] for name in ("product", "version")}) == "azsdk 7"
     long = product_of({"product": "x" * MAX_TEXT, "version": "7"})
