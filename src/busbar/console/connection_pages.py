@@ -98,7 +98,7 @@ def _row(each: ConnectionSummary) -> tuple[str | Markup, ...]:
     client = tag(
         "div",
         tag("b", name or "unnamed client"),
-        tag("small", library) if library else None,
+        [" ", tag("small", library)] if library else None,
         tag("small", f"{each.address}, key {', '.join(each.keys) or 'none'}"),
         tag("small", f"on {each.broker}") if each.broker else None,
         tag("span", [badge(text, style) for there, text, style in marks if there], class_="badges"),
