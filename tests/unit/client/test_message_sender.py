@@ -224,7 +224,7 @@ async def test_a_call_without_an_answer_ends_while_others_are_answered(scripted:
 
     scripted.answer = answer
     factory = MessagingFactory(
-        scripted.connection_string, batch_flush_interval=0, operation_timeout=0.4, retry=BRIEFLY
+        scripted.connection_string, batch_flush_interval=0, operation_timeout=1, retry=BRIEFLY
     )
     sender = factory.message_sender("q")
     await sender.send_messages(OutgoingMessage(b"", message_id="before"))
@@ -233,8 +233,8 @@ async def test_a_call_without_an_answer_ends_while_others_are_answered(scripted:
     while not lost.done():
         await sender.send_messages(OutgoingMessage(b""))
         await asyncio.sleep(0.02)
-        assert time.monotonic() < began + 5
-    with pytest.raises(OperationTimeout, match=r"0\.4 s"):
+        assert time.monotonic() < began + 30
+    with pytest.raises(OperationTimeout, match=r"1 s"):
         await lost
     assert scripted.connections == 1, "the link lives"
     await factory.close()
