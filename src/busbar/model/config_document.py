@@ -1,8 +1,8 @@
 """Entities in the form of the emulator's Config.json, as values of JSON.
 
 1. A document that is written here and read by app/config.py describes the same entities.
-2. Busbar's own additions: AuthorizationRules of queues and topics (names and rights), Parameters of expressions, and values of
-   types that JSON does not have, as {"Type", "Value"}. Queues and subscriptions can have Taps.
+2. Busbar's own additions: AuthorizationRules of queues and topics (names and rights), Parameters of expressions, and values
+   of types that JSON does not have, as {"Type", "Value"}. Queues and subscriptions can have Taps.
 3. Keys are in it only on demand. Taps that capture jobs and other programs of Busbar create for themselves are not in it.
 """
 
