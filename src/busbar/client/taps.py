@@ -319,7 +319,7 @@ def _view(reply: Mapping[str, object]) -> TapView:
         tuple(_fragment(item) for item in fragments if isinstance(item, dict))
         if isinstance(fragments, list)
         else (),
-        _text(reply, "reader"),
+        _text(reply, "reader") if "reader" in reply else "",  # brokers of earlier versions have none
     )
 
 
