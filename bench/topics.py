@@ -6,8 +6,8 @@ counts. A topic with one subscription that gets everything has to stay within BU
 both.
 
 Then all subscriptions have consumers that keep up. A message is sent once, and received and settled as often as there are
-subscriptions. It is compared with a message that is sent to a queue, received and settled. Ten subscriptions may cost 3 times
-as much, a hundred 25 times (FOLLOWED_BUDGETS).
+subscriptions. It is compared with a message that is sent to a queue, received and settled. Ten subscriptions may cost 3
+times as much, a hundred 25 times (FOLLOWED_BUDGETS).
 """
 
 from __future__ import annotations
