@@ -45,7 +45,7 @@ SHARED_FROM: Final = (
 )
 
 
-KEPT_SIZE: Final = 8 * 1024 * 1024
+KEPT_SIZE: Final = 2 * 1024 * 1024
 """Bytes: an encoder keeps no larger buffer for the next record."""
 
 
