@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.broker import inline_commits
 from busbar.broker.host_api import StoreState
 from busbar.broker.inline_commits import (
     FAST_BY_THREAD,
@@ -108,10 +109,13 @@ class InlineHosting(Hosting):
 
 @asynccontextmanager
 async def inlining() -> AsyncIterator[InlineHosting]:
-    """A host whose event loop commits from now on."""
+    """A host whose event loop commits from now on, however slow the machine is."""
     here = InlineHosting(inline_messages=MESSAGES)
     await here.host.open()
     await here.host.add_fragments({1: PLAIN, 2: PLAIN})
+    patience = pytest.MonkeyPatch()
+    for limit in ("FAST_BY_THREAD", "SLOW_AVERAGE", "LONGEST"):
+        patience.setattr(inline_commits, limit, 60.0)
     try:
         for request in range(FAST_IN_A_ROW):
             here.host.submit([send(2, 1_000 + request)])
@@ -120,6 +124,7 @@ async def inlining() -> AsyncIterator[InlineHosting]:
         here.is_loop.clear()
         yield here
     finally:
+        patience.undo()
         here.gate.set()
         await here.host.drain(5)
         await here.host.close()

@@ -17,8 +17,8 @@ from busbar.cli.groups import in_full
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "samples" / "README.md"]
-LINE = re.compile(r"^(?:    |\$ )?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?(busbar [^`]+)$")
-SPAN = re.compile(r"`(busbar [a-z-][^`]*)`")
+LINE = re.compile(r"^(?:    |\$ )?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?(busbar\s[^`]+)$")
+SPAN = re.compile(r"`(busbar\s[a-z-][^`]*)`")
 END = re.compile(r"\s{2,}|\s*(?:&&|[|&;>#]|<<)(?:\s|$)|\\$|: ")
 """What ends a command: an explanation beside it, the next command, a redirection, the next line."""
 WORDS = command_words()

@@ -496,6 +496,14 @@ class TestSharedCopies:
             assert [record.content for record in queue.lane(ACTIVE).values()] == [b"1", b"2", b"3"]
             assert queue.stored.head.last == 3 and queue.stored.head.size == 3 * (1 + OVERHEAD)
 
+    def test_the_changes_of_both_state_that_they_may_have_the_same_contents(self) -> None:
+        shared = self.shared(b"1")
+        for queue in (subscription(), subscription()):
+            queue.group = True
+            self.store(queue, shared)
+            changes = queue.commit()
+            assert changes is not None and changes.has_copies
+
     def test_what_becomes_of_a_shared_record_is_no_others_business(self) -> None:
         one, other = subscription(), subscription()
         shared = self.shared(b"1", b"2")

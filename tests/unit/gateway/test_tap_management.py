@@ -172,6 +172,7 @@ async def test_a_tap_is_shown_with_all_its_fragments() -> None:
         "events": False,
         "consumes": False,
         "owner": "me",
+        "reader": "",
         "max-age": 5,
         "max-size": 6,
         "lease": 8,
