@@ -33,6 +33,7 @@ SHORT_HELP = {
     "sessions set-state": "Set the state of a session.",
     "sessions hold": "Keep a session from others until Ctrl-C.",
     "stores list": "List the stores: state, fragments, size, commits.",
+    "stores drain": "Place nothing new in a store, and list what it holds.",
     "stores offline": "Close the file of a store, and leave it alone.",
     "stores remove": "Remove a store that is drained and empty.",
     "stores add": "Add a store to a cluster.",
