@@ -199,7 +199,7 @@ def served(node: Busbar) -> bool:
     return True
 
 
-@pytest.mark.req("P2", "P4", "P14", "P18", "P19", "P25", "S8", "S10", "S15", "U26")
+@pytest.mark.req("P2", "P4", "P14", "P18", "P19", "P25", "S8", "S10", "S15")
 def test_the_node_that_is_the_controller_is_killed(cluster: Cluster) -> None:
     cluster.start("a", "b")
     eventually(lambda: cluster.loads("a") == {"a.0": 2, "b.0": 2}, "balance")

@@ -247,7 +247,8 @@ _KINDS: tuple[type[BusbarClientError], ...] = (
     TransactionTimeout,
     MessageTooLarge,
 )
-_NUMBER = re.compile(r"\[Errno (\d+)\]")
+
+
 _BY_CONDITION = {kind.default_condition: kind for kind in _KINDS}
 _BY_CONDITION["com.microsoft:argument-out-of-range"] = ArgumentError
 _BY_CONDITION["com.microsoft:message-not-found"] = NotFound
